@@ -19,7 +19,6 @@ import {
   type ChainFigures,
   type Durations,
   type Figures,
-  type GatewayFacts,
   type Live,
   quantiles,
   round,
@@ -28,6 +27,7 @@ import {
   type Snapshot,
 } from './snapshot.ts'
 import type { Use } from './usage.ts'
+import type { GatewayFacts } from './view.ts'
 
 /** A worker that takes longer than this for an answer is passed over, ms. Prometheus waits 10 s by default. */
 const ANSWER_MS = 5000

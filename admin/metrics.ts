@@ -10,59 +10,25 @@ import { DIMENSIONS, denialCode } from '../core/canon/limits.ts'
 import { usedUpBudgets } from '../core/canon/work.ts'
 import { type Chain, type LinkStats, waived } from '../core/engine/chain.ts'
 import { NAME_KINDS, type NameCount } from '../core/ports/accounts.ts'
-import type { Store } from '../core/ports/store.ts'
-import type { DirectoryStats } from '../plugins/shared/directory.ts'
+import { mediaGate } from '../plugins/media/index.ts'
+import { directoryOf } from '../plugins/shared/directory.ts'
+import { preparationOf } from '../plugins/shared/preparation.ts'
 import { reservation } from '../plugins/shared/slots.ts'
-import type { UpstreamHealth } from '../plugins/upstream/health.ts'
+import { unsentOf } from '../plugins/shared/unsent.ts'
+import { type UpstreamHealth, upstreamHealth } from '../plugins/upstream/health.ts'
 import { type Aggregator, Distribution, readOnly } from './distribution.ts'
 import type { ExchangeRecord } from './recent.ts'
 import { Traffic } from './traffic.ts'
+import type { GatewayView } from './view.ts'
+
+/** What /metrics reads of a gateway. */
+export type MetricsView = Omit<GatewayView, 'ready'>
 
 /** The facts of an exchange that the metrics count. */
 export type ExchangeFacts = Pick<
   ExchangeRecord,
   'route' | 'model' | 'status' | 'outcome' | 'durationMs' | 'ttfbMs' | 'cost'
 >
-
-/** Where the values are read from at each scrape. */
-export interface MetricsSources {
-  /** Labels of sluice_info: constant while the process runs. */
-  info(): Record<string, string>
-  openExchanges(): number
-  openStreams(): number
-  openWebSockets(): number
-  /** WebSockets through `proxy` that were closed because their client sent more than the target took. */
-  overrunTunnels(): number
-  /** Connections that were closed because they brought too many pieces in one turn of the event loop. */
-  overrunTurns(): number
-  connections(): number
-  /** The chains that serve, and those of former generations on which exchanges still run. */
-  chains(): Iterable<Chain>
-  /** Requests refused by overload shedding so far, by reason. */
-  shed(): Record<string, number>
-  /** How many exchanges may run while load is shed; 0 while it is not. */
-  runningLimit(): number
-  upstream(): UpstreamHealth
-  /** Undefined until the store is open. */
-  store(): Store | undefined
-  /** Undefined where the ledger is not shipped. */
-  shipping(): { shipped: number; failures: number; rows: number; seconds: number } | undefined
-  /** Jobs of the threads that count large prompts. */
-  meterJobs(): { running: number; waiting: number }
-  /** The budget of work before admission. */
-  preparation(): { held: { requests: number; bytes: number }; refused: { organization: number; process: number } }
-  unsent(): { bytes: number; waiting: number; refused: number }
-  /** Accounts of the store. */
-  directory(): DirectoryStats
-  /** Requests for which media are fetched, and requests that wait for that. */
-  mediaFetches(): { running: number; waiting: number }
-  /** What accounts of the store name. */
-  accountNames(): Promise<AccountNamesInUse>
-  config(): { generation: number; loadedAt: number; refused: unknown }
-}
-
-/** Plans and models that accounts of the store name, and whether the configuration has them. */
-export type AccountNamesInUse = readonly (NameCount & { standing: 'there' | 'retired' | 'gone' })[]
 
 /** At most this many plans or models have series of their own; the others are added up as `(others)`. */
 const MOST_NAMES = 50
@@ -124,14 +90,9 @@ export class Metrics {
   readonly #plugins = new PluginTotals()
   #reloads = { applied: 0, refused: 0 }
 
-  constructor(sources: MetricsSources) {
+  constructor() {
     collectDefaultMetrics({ register: this.registry })
     this.#loop.enable()
-    this.#traffic(sources)
-    this.#gateway(sources)
-    this.#perPlugin(sources)
-    this.#upstream(sources)
-    this.#store(sources)
   }
 
   // ---- what is counted ----------------------------------------------------------------------------------------------
@@ -210,6 +171,15 @@ export class Metrics {
 
   // ---- what is shown ------------------------------------------------------------------------------------------------
 
+  /** Registers every metric of the gateway: what is counted here, and what the view has at each scrape. */
+  expose(view: MetricsView): void {
+    this.#traffic(view)
+    this.#gateway(view)
+    this.#perPlugin(view.generations)
+    this.#upstream(() => upstreamHealth(view.shared, view.clock.mono()))
+    this.#store(view)
+  }
+
   #expose(
     name: string,
     type: 'counter' | 'gauge' | 'histogram',
@@ -220,7 +190,7 @@ export class Metrics {
     this.registry.registerMetric(readOnly(name, help, type, read, aggregator) as unknown as Metric)
   }
 
-  #traffic(sources: MetricsSources): void {
+  #traffic({ open, generations }: MetricsView): void {
     const counts = (name: string, help: string, read: () => Iterable<Count>) =>
       this.#expose(name, 'counter', help, () =>
         Array.from(read(), ({ labels, value }) => ({ metricName: name, labels, value })),
@@ -235,7 +205,7 @@ export class Metrics {
     )
     counts('sluice_limit_denials_total', 'Requests denied by a limit, by what it counts.', () => this.#denials.values())
     counts('sluice_exchanges_without_row_total', 'Exchanges that were served without a ledger row.', () =>
-      this.#withoutRowCounts(sources.chains()),
+      this.#withoutRowCounts(generations.all),
     )
     counts('sluice_content_refused_total', 'Requests that hold more than a bound on content allows, by bound.', () =>
       this.#overBound.values(),
@@ -248,23 +218,25 @@ export class Metrics {
       'From the request head to the first byte of the reply.',
       all => all.firstByte,
     )
-    this.#gauge('sluice_open_exchanges', 'Exchanges running now.', () => sources.openExchanges())
-    this.#gauge('sluice_open_streams', 'Replies being streamed now.', () => sources.openStreams())
-    this.#gauge('sluice_open_websockets', 'WebSockets open now.', () => sources.openWebSockets())
+    this.#gauge('sluice_open_exchanges', 'Exchanges running now.', () => open.exchanges)
+    this.#gauge('sluice_open_streams', 'Replies being streamed now.', () => open.streams)
+    this.#gauge('sluice_open_websockets', 'WebSockets open now.', () => open.webSockets)
     this.#counter(
       'sluice_tunnel_overruns_total',
       'WebSockets through proxy whose client sent more than the target took.',
-      () => sources.overrunTunnels(),
+      () => open.overrunTunnels,
     )
-    this.#counter('sluice_turn_overruns_total', 'Connections closed for very many chunks or frames at once.', () =>
-      sources.overrunTurns(),
+    this.#counter(
+      'sluice_turn_overruns_total',
+      'Connections closed for very many chunks or frames at once.',
+      () => open.overrunTurns,
     )
     this.#counter(
       'sluice_work_used_up_total',
       'Requests whose schemas, patterns and texts needed more work than one may take.',
       usedUpBudgets,
     )
-    this.#gauge('sluice_open_connections', 'Client connections open now.', () => sources.connections())
+    this.#gauge('sluice_open_connections', 'Client connections open now.', () => open.connections)
   }
 
   *#exchangeCounts(): Generator<Count> {
@@ -301,9 +273,11 @@ export class Metrics {
     this.#expose(name, 'gauge', help, () => [{ metricName: name, labels: {}, value: read() }], aggregator)
   }
 
-  #gateway(sources: MetricsSources): void {
+  #gateway({ facts, current, shedding, shared, meter, accounts }: MetricsView): void {
+    const { version, node, listener, store, worker } = facts
+    const info = { version, node, listener, store, worker: String(worker) }
     this.#expose('sluice_info', 'gauge', 'Always 1; its labels say what runs.', () => [
-      { metricName: 'sluice_info', labels: sources.info(), value: 1 },
+      { metricName: 'sluice_info', labels: info, value: 1 },
     ])
     const reloads = 'sluice_config_reloads_total'
     const counts = () => [
@@ -314,27 +288,27 @@ export class Metrics {
     this.#gauge(
       'sluice_config_last_reload_ok',
       '0 when the last reload was refused, else 1.',
-      () => (sources.config().refused === null ? 1 : 0),
+      () => (current.state.refused === null ? 1 : 0),
       'worker',
     )
     this.#gauge(
       'sluice_config_generation',
       'Generation of the configuration that serves.',
-      () => sources.config().generation,
+      () => current.state.generation,
       'worker',
     )
     this.#gauge(
       'sluice_config_loaded_timestamp_seconds',
       'When the configuration that serves was loaded.',
-      () => sources.config().loadedAt / 1000,
+      () => current.state.loadedAt / 1000,
       'worker',
     )
     const shed = 'sluice_shed_total'
     this.#expose(shed, 'counter', 'Requests refused at once to shed load, so that those that run can finish.', () =>
-      Object.entries(sources.shed()).map(([reason, value]) => ({ metricName: shed, labels: { reason }, value })),
+      Object.entries(shedding.shed).map(([reason, value]) => ({ metricName: shed, labels: { reason }, value })),
     )
     const limit = 'Most young exchanges that may run while load is shed; 0 while it is not.'
-    this.#gauge('sluice_shed_running_limit', limit, () => sources.runningLimit())
+    this.#gauge('sluice_shed_running_limit', limit, () => shedding.limit)
     const loop = this.#loop
     const delay = 'sluice_event_loop_delay_seconds'
     const delays = () => {
@@ -356,48 +330,50 @@ export class Metrics {
           { metricName: name, labels: { state: 'waiting' }, value: waiting },
         ]
       })
-    jobs('sluice_meter_jobs', 'Large prompts being counted off the event loop, and waiting for a thread.', () =>
-      sources.meterJobs(),
+    jobs(
+      'sluice_meter_jobs',
+      'Large prompts being counted off the event loop, and waiting for a thread.',
+      () => meter.jobs,
     )
     jobs('sluice_media_fetches', 'Requests whose files are being fetched, and that wait for it.', () =>
-      sources.mediaFetches(),
+      mediaGate(shared),
     )
     this.#gauge(
       'sluice_preparing_requests',
       'Requests that are not admitted yet.',
-      () => sources.preparation().held.requests,
+      () => preparationOf(shared).held.requests,
     )
     this.#gauge(
       'sluice_preparing_bytes',
       'Bytes of the requests that are not admitted yet.',
-      () => sources.preparation().held.bytes,
+      () => preparationOf(shared).held.bytes,
     )
     this.#gauge(
       'sluice_unsent_bytes',
       'Bytes of admitted requests that no provider has answered yet.',
-      () => sources.unsent().bytes,
+      () => unsentOf(shared).bytes,
     )
     this.#gauge(
       'sluice_unsent_waiting',
       'Requests that wait before admission until fewer bytes are unsent.',
-      () => sources.unsent().waiting,
+      () => unsentOf(shared).waiting,
     )
     const refused = 'sluice_preparation_refused_total'
     this.#expose(refused, 'counter', 'Requests refused by the budget of work before admission, by whose bound.', () =>
-      Object.entries({ ...sources.preparation().refused, unsent: sources.unsent().refused }).map(([bound, value]) => ({
+      Object.entries({ ...preparationOf(shared).refused, unsent: unsentOf(shared).refused }).map(([bound, value]) => ({
         metricName: refused,
         labels: { bound },
         value,
       })),
     )
-    this.#gauge('sluice_directory_cached_keys', 'Keys of the store in memory.', () => sources.directory().cached)
+    this.#gauge('sluice_directory_cached_keys', 'Keys of the store in memory.', () => directoryOf(shared).stats.cached)
     // All workers count the same accounts.
     this.#expose(
       'sluice_accounts',
       'gauge',
       'Organizations of the store, by plan.',
       async () =>
-        largest((await sources.accountNames()).filter(({ kind }) => kind === 'plan')).map(([name, value]) => ({
+        largest((await accounts.named()).filter(({ kind }) => kind === 'plan')).map(([name, value]) => ({
           metricName: 'sluice_accounts',
           labels: { plan: name },
           value,
@@ -406,7 +382,7 @@ export class Metrics {
     )
     const left = 'sluice_accounts_left_behind'
     const leftBehind = async (): Promise<Values> => {
-      const all = await sources.accountNames()
+      const all = await accounts.named()
       return NAME_KINDS.flatMap(kind =>
         (['gone', 'retired'] as const).flatMap(standing =>
           largest(all.filter(of => of.kind === kind && of.standing === standing)).map(([name, value]) => ({
@@ -421,16 +397,16 @@ export class Metrics {
     this.#expose(left, 'gauge', leftHelp, leftBehind, 'max')
     const lookUps = 'sluice_directory_lookups_total'
     this.#expose(lookUps, 'counter', 'Keys that were not in memory, by what came of the look-up.', () => {
-      const { cached: _, ...results } = sources.directory()
+      const { cached: _, ...results } = directoryOf(shared).stats
       return Object.entries(results).map(([result, value]) => ({ metricName: lookUps, labels: { result }, value }))
     })
   }
 
-  #perPlugin(sources: MetricsSources): void {
+  #perPlugin(generations: MetricsView['generations']): void {
     const perPlugin = (name: string, help: string, read: (stats: LinkStats) => number) =>
       this.#expose(name, 'counter', help, () =>
         this.#plugins
-          .read(sources.chains())
+          .read(generations.all)
           .map(({ labels, stats }) => ({ metricName: name, labels, value: read(stats) })),
       )
     perPlugin('sluice_plugin_calls_total', 'Request hooks run.', stats => stats.calls)
@@ -453,7 +429,7 @@ export class Metrics {
     )
   }
 
-  #upstream(sources: MetricsSources): void {
+  #upstream(health: () => UpstreamHealth): void {
     const perBackend = (
       name: string,
       type: 'counter' | 'gauge',
@@ -461,19 +437,16 @@ export class Metrics {
       read: (backend: UpstreamHealth['backends'][number]) => number,
       aggregator?: Aggregator,
     ) => {
-      const values = () =>
-        sources.upstream().backends.map(b => ({ metricName: name, labels: { backend: b.id }, value: read(b) }))
+      const values = () => health().backends.map(b => ({ metricName: name, labels: { backend: b.id }, value: read(b) }))
       this.#expose(name, type, help, values, aggregator)
     }
     perBackend('sluice_backend_attempts_total', 'counter', 'Requests sent to a backend.', b => b.attempts)
     perBackend('sluice_backend_failures_total', 'counter', 'Attempts held against a backend’s health.', b => b.failures)
     const failed = 'sluice_backend_attempt_failures_total'
     this.#expose(failed, 'counter', 'Attempts that came to nothing, by the error’s code.', () =>
-      sources
-        .upstream()
-        .backends.flatMap(b =>
-          [...b.failed].map(([code, value]) => ({ metricName: failed, labels: { backend: b.id, code }, value })),
-        ),
+      health().backends.flatMap(b =>
+        [...b.failed].map(([code, value]) => ({ metricName: failed, labels: { backend: b.id, code }, value })),
+      ),
     )
     perBackend(
       'sluice_backend_oversized_replies_total',
@@ -510,7 +483,7 @@ export class Metrics {
     )
     const state = 'sluice_backend_breaker_state'
     const states = () =>
-      sources.upstream().backends.flatMap(b =>
+      health().backends.flatMap(b =>
         (['closed', 'open', 'half-open'] as const).map(name => ({
           metricName: state,
           labels: { backend: b.id, state: name },
@@ -518,16 +491,12 @@ export class Metrics {
         })),
       )
     this.#expose(state, 'gauge', '1 for the state a backend’s breaker is in, 0 for the others.', states, 'worker')
-    this.#counter(
-      'sluice_upstream_retries_total',
-      'Attempts beyond an exchange’s first.',
-      () => sources.upstream().retries,
-    )
+    this.#counter('sluice_upstream_retries_total', 'Attempts beyond an exchange’s first.', () => health().retries)
     const perProvider = (name: string, help: string, read: (provider: UpstreamHealth['providers'][number]) => number) =>
       this.#expose(name, 'gauge', help, () => {
         // A provider whose settings changed has two pools until the former is idle.
         const sums = new Map<string, number>()
-        for (const p of sources.upstream().providers) sums.set(p.provider, (sums.get(p.provider) ?? 0) + read(p))
+        for (const p of health().providers) sums.set(p.provider, (sums.get(p.provider) ?? 0) + read(p))
         return [...sums].map(([provider, value]) => ({ metricName: name, labels: { provider }, value }))
       })
     perProvider('sluice_provider_in_flight', 'Requests in flight to a provider.', p => p.inFlight)
@@ -537,16 +506,13 @@ export class Metrics {
     perProvider(refused, 'Requests turned away at a provider’s queue since its pool was opened.', p => p.refused)
   }
 
-  #store(sources: MetricsSources): void {
+  #store({ store, shipping }: MetricsView): void {
     const up = async () => {
-      const state = await sources
-        .store()
-        ?.ready()
-        .catch(() => undefined)
+      const state = await store.ready().catch(() => undefined)
       return [{ metricName: 'sluice_store_up', labels: {}, value: state?.ok ? 1 : 0 }]
     }
     this.#expose('sluice_store_up', 'gauge', '1 when the store answers and its journal can be written.', up, 'worker')
-    const stats = () => sources.store()?.stats?.()
+    const stats = () => store.stats?.()
     this.#gauge('sluice_ledger_open_rows', 'Exchanges whose ledger row is open.', () => stats()?.openRows ?? 0)
     this.#gauge(
       'sluice_ledger_pending_rows',
@@ -558,14 +524,14 @@ export class Metrics {
       'Ledger rows that the store has and its replica has not.',
       () => stats()?.unreplicatedRows ?? 0,
     )
-    const shipping = () => sources.shipping()
+    const figures = () => shipping?.figures
     for (const [name, help, member] of [
       ['sluice_ledger_shipped_rows_total', 'Ledger rows that this process has shipped.', 'shipped'],
       ['sluice_ledger_ship_failures_total', 'Tries to ship the ledger that failed.', 'failures'],
     ] as const)
-      this.#expose(name, 'counter', help, () => [{ metricName: name, labels: {}, value: shipping()?.[member] ?? 0 }])
-    this.#gauge('sluice_ledger_ship_lag_rows', 'Ledger rows that were not shipped yet.', () => shipping()?.rows ?? 0)
-    this.#gauge('sluice_ledger_ship_lag_seconds', 'Age of the oldest of them.', () => shipping()?.seconds ?? 0)
+      this.#expose(name, 'counter', help, () => [{ metricName: name, labels: {}, value: figures()?.[member] ?? 0 }])
+    this.#gauge('sluice_ledger_ship_lag_rows', 'Ledger rows that were not shipped yet.', () => figures()?.rows ?? 0)
+    this.#gauge('sluice_ledger_ship_lag_seconds', 'Age of the oldest of them.', () => figures()?.seconds ?? 0)
     this.#gauge('sluice_journal_segments', 'Files of the local journal.', () => stats()?.journalSegments ?? 0)
     const kept = () => Object.entries(stats()?.kept ?? {})
     const bytes = 'sluice_store_kept_bytes'

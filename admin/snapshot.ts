@@ -3,18 +3,16 @@
  * page is open only the figures of the charts are taken, for the hour that `History` keeps.
  */
 import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks'
-import type { ConfigError } from '../config/load.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import type { Chain, Link } from '../core/engine/chain.ts'
-import type { Store } from '../core/ports/store.ts'
-import type { Clock } from '../core/tools/clock.ts'
-import type { UpstreamHealth } from '../plugins/upstream/health.ts'
+import { type UpstreamHealth, upstreamHealth } from '../plugins/upstream/health.ts'
 import { AccountReader, type Accounts } from './accounts.ts'
 import { History } from './history.ts'
 import type { Metrics } from './metrics.ts'
 import { quantilesOf } from './quantiles.ts'
 import type { ExchangeRecord, RecentExchanges } from './recent.ts'
 import type { UseByKey } from './usage.ts'
+import type { ConfigState, GatewayFacts, GatewayView } from './view.ts'
 
 /** What the pages show: of this process (`Snapshots`), or of all workers (`AllWorkers`). */
 export interface Shown {
@@ -32,55 +30,14 @@ export interface Shown {
   recorded(id: string): ExchangeRecord | undefined | Promise<ExchangeRecord | undefined>
 }
 
-/** Facts that do not change while the process runs. */
-export interface GatewayFacts {
-  version: string
-  node: string
-  pid: number
-  /** Unix milliseconds. */
-  startedAt: number
-  address: string
-  listener: 'uws' | 'node'
-  store: 'sqlite' | 'redis'
-  /** Number of this worker, from 1; 0 when this process serves alone. */
-  worker: number
-  workers: number
-}
-
-export interface ConfigState {
-  file: string
-  /** When the configuration that serves was loaded, in Unix milliseconds. */
-  loadedAt: number
-  /** Generation of the configuration that serves; 0 is that of the start. */
-  generation: number
-  /** Whether a reload was applied since the start. One that changed nothing keeps the generation. */
-  reloaded: boolean
-  warnings: ConfigError[]
-  /** Sections that were changed but take effect only at the next start. */
-  pending: string[]
-  /** The last reload, if it was refused; null if it was applied, or if there was none. */
-  refused: { at: number; errors: ConfigError[] } | null
-}
-
-/** Where the parts of a snapshot come from; cli/gateway.ts provides them. */
+/** Where the parts of a snapshot come from. */
 export interface SnapshotSources {
-  readonly clock: Clock
+  readonly view: GatewayView
   readonly metrics: Metrics
   readonly recent: RecentExchanges
   readonly use: UseByKey
-  readonly store: Store
-  facts(): GatewayFacts
-  config(): GatewayConfig
   /** Those of the file, and those of the store that have called. */
   organizations(): GatewayConfig['organizations']
-  configState(): ConfigState
-  chains(): Iterable<Chain>
-  openExchanges(): number
-  /** Replies that are being streamed. */
-  openStreams(): number
-  connections(): number
-  upstream(): UpstreamHealth
-  ready(): Promise<{ ok: boolean; reason?: string }>
 }
 
 /** Counts of chains and backends are per second since the last snapshot, times in milliseconds. */
@@ -211,6 +168,7 @@ interface Seen {
 
 export class Snapshots implements Shown {
   readonly #sources: SnapshotSources
+  readonly #view: GatewayView
   readonly #reader: AccountReader
   readonly history = new History()
   readonly #loop: IntervalHistogram = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS })
@@ -228,13 +186,13 @@ export class Snapshots implements Shown {
   #ready = { ok: true, reason: '' }
   #queriedAt = Number.NEGATIVE_INFINITY
   #asking = false
-  #facts: GatewayFacts | undefined
 
   constructor(sources: SnapshotSources) {
     this.#sources = sources
-    this.#reader = new AccountReader(sources.store, sources.use)
+    this.#view = sources.view
+    this.#reader = new AccountReader(sources.view.store, sources.use)
     this.#loop.enable()
-    this.#tickMono = sources.clock.mono()
+    this.#tickMono = sources.view.clock.mono()
     this.#live = this.tick()
   }
 
@@ -245,7 +203,7 @@ export class Snapshots implements Shown {
   async start(): Promise<void> {
     await this.#askStore()
     // Rates begin now: the counts until here did not happen within one second.
-    this.#lastMono = this.#sources.clock.mono()
+    this.#lastMono = this.#view.clock.mono()
     this.take()
   }
 
@@ -266,7 +224,7 @@ export class Snapshots implements Shown {
    * about 0.15 ms.
    */
   tick(): Live {
-    const { clock } = this.#sources
+    const { clock } = this.#view
     const now = clock.mono()
     const seconds = Math.max(0.001, (now - this.#tickMono) / 1000)
     this.#tickMono = now
@@ -277,7 +235,7 @@ export class Snapshots implements Shown {
 
   /** Searches all organizations: the list of a snapshot has only the first of them. */
   find(text: string): Promise<Accounts> {
-    return this.#reader.read({ organizations: this.#sources.organizations() }, text, this.#sources.clock.now())
+    return this.#reader.read({ organizations: this.#sources.organizations() }, text, this.#view.clock.now())
   }
 
   /** The record of an exchange by its request id, if it is still kept. */
@@ -287,17 +245,18 @@ export class Snapshots implements Shown {
 
   /** A snapshot of everything since the last call. */
   take(): Snapshot {
-    const sources = this.#sources
-    const now = sources.clock.mono()
+    const { recent: kept } = this.#sources
+    const { clock, facts } = this.#view
+    const now = clock.mono()
     const seconds = Math.max(0.001, (now - this.#lastMono) / 1000)
     this.#lastMono = now
     if (now - this.#queriedAt >= STORE_EVERY_MS) void this.#askStore()
-    const recent = sources.recent.since(this.#lastSeq)
-    this.#lastSeq = sources.recent.last
+    const recent = kept.since(this.#lastSeq)
+    this.#lastSeq = kept.last
     const { config, live, chains, ...upstream } = this.#figuresOf(seconds)
     return {
-      at: sources.clock.now(),
-      gateway: (this.#facts ??= sources.facts()),
+      at: clock.now(),
+      gateway: facts,
       config,
       live: { ...this.#live, ...live },
       chains: chains.map(rowsOf),
@@ -310,7 +269,7 @@ export class Snapshots implements Shown {
 
   /** The figures of this process since the last call, for a snapshot of all workers. */
   figures(): Figures {
-    const now = this.#sources.clock.mono()
+    const now = this.#view.clock.mono()
     const seconds = Math.max(0.001, (now - this.#lastMono) / 1000)
     this.#lastMono = now
     return this.#figuresOf(seconds)
@@ -318,7 +277,7 @@ export class Snapshots implements Shown {
 
   #figuresOf(seconds: number): Figures {
     return {
-      config: this.#sources.configState(),
+      config: this.#view.current.state,
       live: { ...this.#gauges(), ...memory() },
       chains: this.#chains(seconds),
       ...this.#upstream(seconds),
@@ -334,11 +293,12 @@ export class Snapshots implements Shown {
   async #askStore(): Promise<void> {
     if (this.#asking) return
     this.#asking = true
-    const { clock, organizations } = this.#sources
+    const { organizations } = this.#sources
+    const { clock } = this.#view
     this.#queriedAt = clock.mono()
     const [accounts, ready] = await Promise.all([
       this.#reader.read({ organizations: organizations() }, '', clock.now()),
-      this.#sources.ready().catch(() => ({ ok: false, reason: 'the check failed' })),
+      this.#view.ready().catch(() => ({ ok: false, reason: 'the check failed' })),
     ])
     this.#accounts = accounts
     this.#ready = { ok: ready.ok, reason: ready.reason ?? '' }
@@ -376,14 +336,14 @@ export class Snapshots implements Shown {
   }
 
   #gauges(): Pick<Live, 'exchanges' | 'streams' | 'connections'> {
-    const { openExchanges, openStreams, connections } = this.#sources
-    return { exchanges: openExchanges(), streams: openStreams(), connections: connections() }
+    const { exchanges, streams, connections } = this.#view.open
+    return { exchanges, streams, connections }
   }
 
   #chains(seconds: number): ChainFigures[] {
     const { metrics } = this.#sources
     const routes = new Map<string, ChainRow['routes']>()
-    for (const route of this.#sources.config().routes) {
+    for (const route of this.#view.current.config.routes) {
       const name = `${route.method} ${route.path}`
       const list = routes.get(route.pipeline) ?? []
       list.push({
@@ -394,7 +354,7 @@ export class Snapshots implements Shown {
       routes.set(route.pipeline, list)
     }
     const seen = new Map<Link, Seen>()
-    const rows = [...this.#sources.chains()].map(chain => ({
+    const rows = [...this.#view.generations.serving].map(chain => ({
       name: chain.name,
       routes: routes.get(chain.name) ?? [],
       terminal: chain.terminal,
@@ -433,10 +393,11 @@ export class Snapshots implements Shown {
   }
 
   #upstream(seconds: number): Pick<Snapshot, 'backends' | 'providers' | 'retries'> {
-    const health = this.#sources.upstream()
+    const { shared, clock } = this.#view
+    const health = upstreamHealth(shared, clock.mono())
     const known = new Map(health.backends.map(backend => [backend.id, backend]))
     const rows = new Map<string, BackendRow>()
-    for (const model of Object.values(this.#sources.config().models)) {
+    for (const model of Object.values(this.#view.current.config.models)) {
       for (const { id, provider, dialect } of model.backends) {
         const row = rows.get(id)
         if (row) {

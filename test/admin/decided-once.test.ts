@@ -7,7 +7,7 @@ import { test } from 'node:test'
 import { AllWorkers } from '../../admin/all-workers.ts'
 import { answering, Link } from '../../admin/link.ts'
 import type { Part } from '../../admin/part.ts'
-import type { GatewayFacts } from '../../admin/snapshot.ts'
+import type { GatewayFacts } from '../../admin/view.ts'
 import type { NameUsers } from '../../core/ports/accounts.ts'
 import { ManualClock } from '../../core/tools/clock.ts'
 

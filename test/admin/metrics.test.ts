@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { Pool } from 'undici'
 import { parse as parseYaml } from 'yaml'
-import { Metrics, type MetricsSources } from '../../admin/metrics.ts'
+import { Metrics, type MetricsView } from '../../admin/metrics.ts'
 import { ZERO_USAGE } from '../../core/canon/events.ts'
 import { defaultYaml, KEY, startGateway, type TestGateway } from '../e2e/harness.ts'
 import { eventually } from '../eventually.ts'
@@ -196,7 +196,8 @@ test('accounts have at most fifty series of each kind, and the others are added 
     standing: 'gone' as const,
   }))
   const plans = Array.from({ length: 60 }, (_, i) => ({ ...names[1]!, name: `p${i}`, organizations: 100 + i }))
-  const metrics = new Metrics({ accountNames: async () => [...names, ...plans] } as unknown as MetricsSources)
+  const metrics = new Metrics()
+  metrics.expose({ facts: {}, accounts: { named: async () => [...names, ...plans] } } as unknown as MetricsView)
   try {
     const { values } = await metrics.registry.getSingleMetric('sluice_accounts')!.get()
     const total = [...names, ...plans]
@@ -216,7 +217,8 @@ test('accounts have at most fifty series of each kind, and the others are added 
 })
 
 test('exchanges are told apart by route, model, status and outcome, tokens and money by model', async () => {
-  const metrics = new Metrics({} as MetricsSources)
+  const metrics = new Metrics()
+  metrics.expose({ facts: {} } as MetricsView)
   try {
     const usage = { ...ZERO_USAGE, input: 100, cached: 40, output: 20 }
     const end = (route: string, model: string, status: number, outcome: string, cost = 0) =>
