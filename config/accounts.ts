@@ -16,6 +16,7 @@ import type {
   OrganizationConfig,
   PlanConfig,
 } from './types.ts'
+import { isLoopback } from './units.ts'
 import { validate } from './validate.ts'
 
 /** SHA-256 of `sk-demo`, the key of the quickstart. */
@@ -327,4 +328,21 @@ function warnOfWiderKey(key: RawKey, organization: OrganizationConfig, at: Path,
   const capabilities = wider<AccountCapability>(key.capabilities, organization.capabilities)
   if (capabilities.length > 0) warn([...at, 'capabilities'], 'the list with', capabilities.join(', '), 'capabilities')
   if (key.streaming === true && !organization.streaming) warn([...at, 'streaming'], 'streaming', 'true', 'false')
+}
+
+/** Warns of the quickstart's key where a gateway listens beyond loopback. */
+export function warnOfDemoKey(
+  { listen }: GatewayConfig['server'],
+  organizations: GatewayConfig['organizations'],
+  report: Report,
+): void {
+  if (isLoopback(listen.host)) return
+  for (const [id, { keys }] of Object.entries(organizations)) {
+    const demo = keys.findIndex(key => key.sha256 === DEMO_KEY_DIGEST && key.status !== 'revoked')
+    if (demo >= 0)
+      report.warn(
+        ['organizations', id, 'keys', demo],
+        'everyone knows the key sk-demo, and this gateway listens beyond loopback; remove it',
+      )
+  }
 }

@@ -1,8 +1,11 @@
 /** Reads `providers` and `models`: what is served, by whom, at what price. */
-import type { ProviderAuth } from '../core/ports/auth.ts'
+import { AUTH_PACKAGES, type ProviderAuth } from '../core/ports/auth.ts'
 import type { Backend, Dialect } from '../core/ports/dialect.ts'
 import type { Arrives } from '../core/tools/vocabulary.ts'
 import { place } from './check-chain.ts'
+import { absolutePaths } from './files.ts'
+import { installCommand, isInstalled } from './modules.ts'
+import { type PresetFacts, withPreset, withQuirks } from './presets.ts'
 import type { Report } from './report.ts'
 import { type backend as backendSchema, model as modelSchema, type Names, provider, withNames } from './schema.ts'
 import type { Path } from './source.ts'
@@ -15,18 +18,6 @@ import type { Limits, ModelConfig, OrganizationConfig, ProviderConfig } from './
  */
 export type DialectFacts = Readonly<Record<string, Facts & { readonly variants?: Readonly<Record<string, Facts>> }>>
 type Facts = Pick<Dialect, 'capabilities' | 'keyless' | 'outputCap' | 'packages'>
-
-/** What loading must know about each preset, by name. */
-export type PresetFacts = Readonly<
-  Record<
-    string,
-    {
-      readonly of: Readonly<Record<string, Readonly<Record<string, unknown>>>>
-      readonly settings?: readonly string[]
-      readonly backend?: Readonly<Record<string, unknown>>
-    }
-  >
->
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
 const OWN_HEADERS = ['host', 'content-length', 'transfer-encoding', 'connection', 'content-type']
@@ -71,49 +62,6 @@ export function readProviders(
     }
   }
   return providers
-}
-
-/**
- * A provider with what its preset says; its own members win. Null after a fault was reported.
- */
-function withPreset(value: unknown, path: Path, presets: PresetFacts, report: Report): unknown {
-  const own = value as Record<string, unknown> | null
-  const name = own?.['preset']
-  if (typeof name !== 'string') return value ?? {}
-  const preset = Object.hasOwn(presets, name) ? presets[name]! : undefined
-  if (!preset) {
-    const known = Object.keys(presets)
-    report.error(
-      [...path, 'preset'],
-      `there is no preset '${name}'${didYouMean(name, known) || `; presets: ${known.join(', ')}`}`,
-    )
-    return null
-  }
-  const dialect = own!['dialect'] ?? Object.keys(preset.of)[0]!
-  const members = typeof dialect === 'string' && Object.hasOwn(preset.of, dialect) ? preset.of[dialect] : undefined
-  if (!members) {
-    report.error([...path, 'dialect'], `the preset ${name} is for ${Object.keys(preset.of).join(' and ')}`)
-    return null
-  }
-  const missing = (preset.settings ?? []).filter(setting => !own![setting] && own!['base_url'] === undefined)
-  if (missing.length > 0) {
-    report.error(path, `the preset ${name} needs ${missing.join(' and ')}`, 'key')
-    return null
-  }
-  const filled = filledIn(members, own!) as Record<string, unknown>
-  // A key of one's own stands in for the preset's credentials, as a Bedrock API key does.
-  if (own!['api_key'] && filled['auth'] !== 'azure') filled['auth'] = filled['auth'] && 'bearer'
-  // Of the locations of Vertex AI, the global one has no host of its own.
-  if (typeof filled['base_url'] === 'string') filled['base_url'] = filled['base_url'].replace('//global-', '//')
-  const set = Object.entries(filled).filter(([, member]) => member !== undefined)
-  return { dialect, ...Object.fromEntries(set), ...own }
-}
-
-/** The value with `{name}` in its texts replaced by the setting of that name. */
-function filledIn(value: unknown, settings: Record<string, unknown>): unknown {
-  if (typeof value === 'string') return value.replace(/\{(\w+)\}/g, (_, name) => String(settings[name] ?? ''))
-  if (Array.isArray(value) || typeof value !== 'object' || value === null) return value
-  return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, filledIn(member, settings)]))
 }
 
 function checkVariant(
@@ -204,12 +152,20 @@ function vendorAuth(
   return { kind, ...azure, ...inFile('token_file', azure.token_file) }
 }
 
-/** Makes the paths of a `tls` mapping absolute. */
-export function absolutePaths<T extends Record<string, string | undefined>>(tls: T, path: Path, report: Report): T {
-  const absolute: Record<string, string> = {}
-  for (const [key, file] of Object.entries(tls))
-    if (file !== undefined) absolute[key] = report.source.resolvePath([...path, key], file)
-  return absolute as T
+/** Checks that the optional packages are installed that the providers need. */
+export function checkPackages(providers: Record<string, ProviderConfig>, dialects: DialectFacts, report: Report): void {
+  const packages = ({ auth, dialect, variant }: ProviderConfig) => [
+    ...(auth ? AUTH_PACKAGES[auth.kind] : []),
+    ...(dialects[dialect]?.variants?.[variant ?? '']?.packages ?? []),
+  ]
+  // One command names all of them: npm removes what an earlier one installed.
+  const all = [...new Set(Object.values(providers).flatMap(packages))]
+  for (const provider of Object.values(providers)) {
+    const missing = packages(provider).filter(name => !isInstalled(name))
+    if (missing.length === 0) continue
+    const message = `it needs ${missing.join(' and ')}, not installed here; run ${installCommand(all)}`
+    report.error(['providers', provider.name], message, 'key')
+  }
 }
 
 /**
@@ -264,20 +220,6 @@ export function readModels(
     models[id] = { ...checked, id, backends: usable, at: report.source.position(path, 'key') }
   }
   return models
-}
-
-/** A model whose backends have what the presets of their providers say; their own members win. */
-function withQuirks(value: unknown, providers: Record<string, ProviderConfig>, presets: PresetFacts): unknown {
-  const backends = (value as { backends?: unknown } | null)?.backends
-  if (!Array.isArray(backends)) return value
-  const quirksOf = (backend: unknown) => {
-    const name = (backend as { provider?: unknown } | null)?.provider
-    const preset = typeof name === 'string' && Object.hasOwn(providers, name) ? providers[name]!.preset : undefined
-    return preset === undefined ? undefined : presets[preset]?.backend
-  }
-  if (!backends.some(quirksOf)) return value
-  const filled = backends.map(backend => (quirksOf(backend) ? { ...quirksOf(backend), ...backend } : backend))
-  return { ...(value as object), backends: filled }
 }
 
 /**

@@ -7,24 +7,27 @@ import { type ChainToCheck, chainWarnings, checkChain, type PluginCatalog, place
 import { NO_OPTIONS } from './options.ts'
 import type { Report } from './report.ts'
 import { fullEntry, type Names, route as openRoute, withNames } from './schema.ts'
-import type { ConfigError, Path } from './source.ts'
+import type { Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
-import type { RouteConfig } from './types.ts'
+import type { GatewayConfig, RouteConfig } from './types.ts'
 import { IMPLIED_PLUGINS, withImplied } from './version-1.ts'
 
 /**
  * Reads and checks every pipeline. A pipeline with an entry that cannot be read is left out of the result.
- * @param sections sections that were already checked, `version` among them
+ * @param version that of the file; undefined when it has none that can be read
+ * @param options the sections of version 1 that hold the options of plugins
  * @param broken names of plugin files that did not load; their own errors are already reported
  */
 export function readPipelines(
   raw: unknown,
-  sections: Record<string, unknown>,
+  version: number | undefined,
+  options: Record<string, unknown>,
   catalog: PluginCatalog,
   broken: ReadonlySet<string>,
   report: Report,
 ): Record<string, PipelineEntry[]> {
   const pipelines: Record<string, PipelineEntry[]> = {}
+  if (raw === undefined) return pipelines
   if (!report.mapping(raw, ['pipelines'])) return pipelines
   for (const [name, list] of Object.entries(raw)) {
     const path = ['pipelines', name]
@@ -39,7 +42,7 @@ export function readPipelines(
     }
     // A chain without one of its entries would only give errors that follow from the missing entry.
     if (entries.length !== list.length || entries.some(entry => broken.has(entry.plugin))) continue
-    const whole = sections['version'] === 2 ? entries : impliedIn(entries, sections, catalog, report)
+    const whole = version === 2 ? entries : impliedIn(entries, version, options, catalog, report)
     const chain: ChainToCheck = { name, at: report.source.position(path, 'key'), entries: whole }
     for (const error of checkChain(chain, catalog)) report.push(error)
     for (const warning of chainWarnings(chain, catalog)) report.warnings.push(warning)
@@ -48,19 +51,25 @@ export function readPipelines(
   return pipelines
 }
 
+/** Names of all pipelines in the file, including those with a fault. */
+export function namesIn(raw: unknown): string[] {
+  return typeof raw === 'object' && raw !== null ? Object.keys(raw) : []
+}
+
 /** Adds the plugins that version 1 implies. In version 1 their places are fixed, so one that is written is an error. */
 function impliedIn(
   entries: readonly PipelineEntry[],
-  sections: Record<string, unknown>,
+  version: number | undefined,
+  options: Record<string, unknown>,
   catalog: PluginCatalog,
   report: Report,
 ): PipelineEntry[] {
   for (const { plugin, at } of entries) {
-    if (sections['version'] !== 1 || !IMPLIED_PLUGINS.includes(plugin)) continue
+    if (version !== 1 || !IMPLIED_PLUGINS.includes(plugin)) continue
     const message = `${plugin} is implied by version: 1 and is not written; remove this line, or start the file with version: 2 and write ${IMPLIED_PLUGINS.join(', ')} (docs/configuration.md)`
     report.push({ ...at, message })
   }
-  return withImplied(entries, sections, catalog)
+  return withImplied(entries, options, catalog)
 }
 
 function readEntry(item: unknown, path: Path, catalog: PluginCatalog, report: Report): PipelineEntry | null {
@@ -148,6 +157,7 @@ export function readRoutes(
   report: Report,
 ): RouteConfig[] {
   const routes: RouteConfig[] = []
+  if (raw === undefined) return routes
   if (!Array.isArray(raw)) {
     report.error(
       ['routes'],
@@ -210,20 +220,10 @@ function routeFault(method: string, path: string): string | null {
   return null
 }
 
-/**
- * Runs every plugin's own `check` over the finished configuration; each message becomes an error at the entry's line.
- */
-export function pluginChecks(
-  pipelines: Record<string, PipelineEntry[]>,
-  catalog: PluginCatalog,
-  run: (plugin: string, entry: PipelineEntry) => string[],
-): ConfigError[] {
-  const errors: ConfigError[] = []
-  for (const entries of Object.values(pipelines)) {
-    for (const entry of entries) {
-      if (!catalog.get(entry.plugin)?.check) continue
-      for (const message of run(entry.plugin, entry)) errors.push({ ...entry.at, message: `${entry.id}: ${message}` })
-    }
+/** Runs every plugin's own `check` over the finished configuration; each message is an error at the entry's line. */
+export function checkByPlugins(config: GatewayConfig, catalog: PluginCatalog, report: Report): void {
+  for (const entry of Object.values(config.pipelines).flat()) {
+    for (const message of catalog.get(entry.plugin)?.check?.(entry.config, config) ?? [])
+      report.push({ ...entry.at, message: `${entry.id}: ${message}` })
   }
-  return errors
 }

@@ -3,10 +3,10 @@
  * version 1 their places are fixed, and two of them take their options from sections.
  */
 import type { PipelineEntry } from '../core/engine/chain.ts'
-import type { Plugin } from '../core/plugin.ts'
-import type { Schema } from '../core/tools/vocabulary.ts'
 import type { PluginCatalog } from './check-chain.ts'
 import { NO_OPTIONS } from './options.ts'
+import type { Report } from './report.ts'
+import type { ConfigSource } from './source.ts'
 
 interface Implied {
   plugin: string
@@ -31,14 +31,37 @@ export const OPTION_SECTIONS: ReadonlyMap<string, string> = new Map(
   IMPLIED.flatMap(({ plugin, section }) => (section === undefined ? [] : [[section, plugin] as const])),
 )
 
-/** Schema of such a section: the options of its plugin. */
-export function optionSection(plugin: Plugin | undefined): Schema {
-  return plugin?.config ?? NO_OPTIONS
+/** The fault of a section that only version 1 has, in a file of version 2; undefined for every other section. */
+export function faultOfFormer(section: string): string | undefined {
+  const plugin = OPTION_SECTIONS.get(section)
+  if (!plugin) return undefined
+  const cure = `since version 2 its keys are options of the plugin ${plugin}: write \`- ${plugin}: { … }\` above routing, and remove the section`
+  return `the section '${section}' belongs to version 1; ${cure}`
+}
+
+/**
+ * Checks the sections that hold the options of plugins. Those with a fault are left out of the result.
+ * @param version that of the file; undefined when it has none that can be read
+ */
+export function readOptionSections(
+  version: number | undefined,
+  source: ConfigSource,
+  plugins: PluginCatalog,
+  report: Report,
+): Record<string, unknown> {
+  const sections: Record<string, unknown> = {}
+  if (version === 2) return sections
+  for (const [name, plugin] of OPTION_SECTIONS) {
+    if (source.brokenSections.has(name)) continue
+    const checked = report.check(plugins.get(plugin)?.config ?? NO_OPTIONS, source.data[name], [name], name)
+    if (checked !== null) sections[name] = checked
+  }
+  return sections
 }
 
 /**
  * The pipeline with the plugins that version 1 implies. A plugin that is already written is not added again.
- * @param sections checked sections, by name
+ * @param sections those that hold options, checked, by name
  */
 export function withImplied(
   entries: readonly PipelineEntry[],

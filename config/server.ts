@@ -1,0 +1,67 @@
+/** Reads `server`, and checks `platform` and `secret`. */
+import { absolutePaths } from './files.ts'
+import type { Report } from './report.ts'
+import { adminMembers, type Sections } from './schema.ts'
+import type { ServerConfig } from './types.ts'
+import { isLoopback, parseListen } from './units.ts'
+import { defaultsOf } from './validate.ts'
+
+/** @param cores the number of workers that `workers: auto` stands for */
+export function readServer(raw: Sections['server'], cores: number, report: Report): ServerConfig {
+  const admin = typeof raw.admin === 'string' ? { ...defaultsOf(adminMembers), listen: raw.admin } : raw.admin
+  const listen = parseListen(raw.listen)!
+  const adminListen = parseListen(admin.listen)!
+  const token = admin.token || undefined
+  const tokens = admin.tokens.map(one => ({ ...one, sha256: one.sha256.toLowerCase() }))
+  for (const [i, { name, sha256 }] of tokens.entries()) {
+    const twin = tokens.findIndex(other => other.name === name || other.sha256 === sha256)
+    if (twin < i)
+      report.error(['server', 'admin', 'tokens', i], `an earlier token has the same name or digest; each needs its own`)
+  }
+  if (!isLoopback(adminListen.host) && !token && tokens.length === 0) {
+    report.error(
+      ['server', 'admin'],
+      `the admin pages would be open to the network on ${admin.listen}; bind them to 127.0.0.1, or set a token: admin: { listen: ${admin.listen}, token: "\${ADMIN_TOKEN}" }`,
+    )
+  }
+  const workers = raw.workers === 'auto' ? cores : raw.workers
+  if (workers > 1 && listen.port === 0)
+    report.error(['server', 'listen'], `${workers} workers share one port: name it, instead of 0`)
+  if (
+    listen.port !== 0 &&
+    listen.port === adminListen.port &&
+    (listen.host === adminListen.host || adminListen.host === '0.0.0.0' || listen.host === '0.0.0.0')
+  ) {
+    report.error(
+      ['server', 'admin'],
+      `the admin pages and the public surfaces cannot share port ${listen.port}; give admin another one`,
+    )
+  }
+  return {
+    ...raw,
+    listen,
+    admin: {
+      ...adminListen,
+      ...(token ? { token } : {}),
+      hosts: admin.hosts,
+      tokens,
+      audit: admin.audit,
+    },
+    workers,
+    tls: raw.tls && absolutePaths(raw.tls, ['server', 'tls'], report),
+  }
+}
+
+/** One prompt of a megabyte makes an event-loop turn as long. */
+const LEAST_OVERLOAD_DELAY_MS = 20
+
+export function checkPlatform({ overload_delay }: Sections['platform'], report: Report): void {
+  if (overload_delay >= LEAST_OVERLOAD_DELAY_MS) return
+  const message = 'at least 20ms: a busy gateway that is not overloaded is as late as that'
+  report.error(['platform', 'overload_delay'], message)
+}
+
+export function checkSecret(secret: string, report: Report): void {
+  if (secret && secret.length < 32)
+    report.warn(['secret'], 'the secret is short; use 32 characters or more, e.g. from `openssl rand -hex 32`')
+}

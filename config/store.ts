@@ -1,0 +1,55 @@
+/** Reads `store` and `ledger`, and checks what the other sections ask of a store. */
+import type { Report } from './report.ts'
+import { type Sections, ship, storeMembers } from './schema.ts'
+import type { ConfigSource } from './source.ts'
+import type { GatewayConfig, ServerConfig } from './types.ts'
+import { defaultsOf } from './validate.ts'
+
+/** The store with an absolute path. */
+export function readStore(raw: Sections['store'], source: ConfigSource): GatewayConfig['store'] {
+  const store = typeof raw === 'string' ? { ...defaultsOf(storeMembers), url: raw } : raw
+  const folder = /^local(?::(.+))?$/s.exec(store.url)
+  if (folder) return { ...store, url: `local:${source.resolvePath(['store'], folder[1] ?? './data')}` }
+  const file = /^sqlite:(?!:memory:)(.+)$/s.exec(store.url)?.[1]
+  return file === undefined ? store : { ...store, url: `sqlite:${source.resolvePath(['store'], file)}` }
+}
+
+/**
+ * The folder of a target is relative to the file that names it. The ledger of a local store is in memory, so its rows go
+ * to files where they are told to go nowhere else.
+ */
+export function readLedger(
+  ledger: Sections['ledger'],
+  store: GatewayConfig['store'],
+  source: ConfigSource,
+): GatewayConfig['ledger'] {
+  if (!ledger.ship && store.url.startsWith('local:'))
+    return { ...ledger, ship: { ...defaultsOf(ship), to: `file:${store.url.slice('local:'.length)}/ledger` } }
+  const folder = /^file:(.+)$/s.exec(ledger.ship?.to ?? '')?.[1]
+  if (!ledger.ship || folder === undefined) return ledger
+  return { ...ledger, ship: { ...ledger.ship, to: `file:${source.resolvePath(['ledger', 'ship', 'to'], folder)}` } }
+}
+
+/** A look for new rows, and a try to reach a target that is out, cost something; more often than this is a mistake. */
+const LEAST_INTERVAL_MS = 1000
+
+export function checkLedger({ keep, ship }: Sections['ledger'], store: GatewayConfig['store'], report: Report): void {
+  if (keep === null && ship && store.url.startsWith('local:'))
+    report.warn(
+      ['ledger', 'keep'],
+      'ledger rows stay in the memory of the local store for ever, about 200 MB a million, and a full store refuses; set how long they are kept, e.g. 30d, or leave out `ship`: then they go to files',
+    )
+  if (!ship) return
+  if (store.url === 'sqlite::memory:')
+    report.error(['ledger', 'ship'], 'a ledger in memory cannot be shipped; name a file or a Redis in `store`')
+  if (ship.interval < LEAST_INTERVAL_MS) report.error(['ledger', 'ship', 'interval'], 'at least 1s')
+}
+
+/** A store that several workers cannot share is one for a single worker. */
+export function checkWorkers({ workers }: ServerConfig, { url }: GatewayConfig['store'], report: Report): void {
+  if (workers === 1 || !url.startsWith('sqlite:')) return
+  report.error(
+    ['server', 'workers'],
+    `${workers} workers cannot share an sqlite store: each would count limits by itself, and N workers would admit N times as much. Use workers: 1, or store: local, or a redis store`,
+  )
+}
