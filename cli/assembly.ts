@@ -54,7 +54,7 @@ export interface AssemblyOptions {
 export async function buildAssembly(options: AssemblyOptions): Promise<Assembly> {
   const { services, plugins, forceAsync, around } = options
   const { config, log } = services
-  const simulator = await resolveSimulator(config, options.simulator)
+  const simulator = await resolveSimulator(config, plugins, options.simulator)
   const surfaceOf = ({ surface }: GatewayConfig['routes'][number]): Surface | undefined =>
     surface === undefined ? undefined : surfaces[surface]
   const surfacesOf = (pipeline: string): Surface[] => {
@@ -74,7 +74,7 @@ export async function buildAssembly(options: AssemblyOptions): Promise<Assembly>
     throw error instanceof ChainError ? new ConfigRefused([{ ...error.at, message: error.message }]) : error
   })
   const close = () => closeChains(chains.values(), log)
-  const fault = searchProviderFault(config, searchProviders)
+  const fault = searchProviderFault(config, plugins, searchProviders)
   if (fault) {
     await close()
     throw new ConfigRefused([{ ...fault.at, message: fault.message }])
@@ -113,10 +113,11 @@ function idleWarnings(chain: Chain, entries: GatewayConfig['pipelines'][string])
  */
 export async function resolveSimulator(
   config: GatewayConfig,
+  plugins: AssemblyOptions['plugins'],
   simulator: AssemblyOptions['simulator'],
 ): Promise<string | undefined> {
   const named = Object.values(config.providers).filter(provider => provider.base_url === 'simulator')
-  if (named.length === 0 && !usesSimulatedSearch(config)) return undefined
+  if (named.length === 0 && !usesSimulatedSearch(config, plugins)) return undefined
   const url = await simulator()
   for (const provider of named) provider.base_url = url
   for (const { backends } of Object.values(config.models)) {

@@ -225,7 +225,7 @@ class RunningGateway implements Gateway {
     const clock = this.#clock
     const current = this.#current
     const { config } = current
-    const store = await openStoreOf(config, instance, { clock, log })
+    const store = await openStoreOf(current, instance, { clock, log })
     this.#store = store
     // The other workers of this gateway would only wait for the lease of the first.
     if (worker === 1) this.#shipping = shippingOf(config, { clock, log })

@@ -4,7 +4,7 @@
  */
 
 import type { PipelineEntry, Position } from '../core/engine/chain.ts'
-import type { Plugin, Safeguard, Slot } from '../core/plugin.ts'
+import { type Plugin, requestBody, type Safeguard, type Slot } from '../core/plugin.ts'
 import type { ConfigError } from './source.ts'
 import { didYouMean } from './suggest.ts'
 
@@ -22,7 +22,7 @@ export interface ChainToCheck {
 }
 
 /** Slots that core fills itself when a plugin needs them. */
-const FILLED_BY_CORE = new Set(['requestBody'])
+const FILLED_BY_CORE = new Set([requestBody.name])
 
 /** Every error of the chain; empty when the chain can be built. */
 export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigError[] {
@@ -224,20 +224,15 @@ function safeguardsOf({ entry, plugin }: ChainLink): readonly Safeguard[] {
   return plugin?.safeguards?.(entry.config) ?? []
 }
 
-/**
- * By slot: the slots that plugins derive from it on the way down, first to last. A plugin that replaces the slot below
- * such a plugin changes less than intended: `routing` may already have made the conversation that goes upstream.
- */
-const MADE_INTO: Readonly<Record<string, readonly string[]>> = { conversation: ['candidates'] }
-
 /** Warnings about a chain that can be built. */
 export function chainWarnings(chain: ChainToCheck, catalog: PluginCatalog): ConfigError[] {
   const warnings: ConfigError[] = []
-  const made = new Map<string, PipelineEntry>()
+  /** By slot: the first entry that makes another slot's value from it. Whoever rewrites it below changes less than intended. */
+  const madeFrom = new Map<string, PipelineEntry>()
   for (const entry of chain.entries) {
     const plugin = catalog.get(entry.plugin)
     for (const { name } of plugin?.rewrites ?? []) {
-      const by = MADE_INTO[name]?.map(slot => made.get(slot)).find(writer => writer !== undefined)
+      const by = madeFrom.get(name)
       if (!by) continue
       const why = `${by.id} (${place(by.at, entry.at)}) has read it by then, and what goes upstream may be without the change`
       warnings.push({
@@ -245,7 +240,8 @@ export function chainWarnings(chain: ChainToCheck, catalog: PluginCatalog): Conf
         message: `${entry.id} rewrites '${name}' too late: ${why}. Move it above ${by.id}.`,
       })
     }
-    for (const slot of plugin?.provides ?? []) made.set(slot.name, entry)
+    for (const slot of plugin?.provides ?? [])
+      if (slot.madeFrom !== undefined && !madeFrom.has(slot.madeFrom)) madeFrom.set(slot.madeFrom, entry)
   }
   // A waiver that nothing needs now would hide that its safeguard is taken away later.
   const links = chain.entries.map(entry => ({ entry, plugin: catalog.get(entry.plugin) }))

@@ -24,7 +24,7 @@ import { checkSearchers, warnOfNoSearch } from './searches.ts'
 import { checkSectionNames, namedEntries, readSections } from './sections.ts'
 import { checkPlatform, checkSecret, readServer } from './server.ts'
 import { type ConfigError, type ConfigSource, readSource } from './source.ts'
-import { checkLedger, checkWorkers, readLedger, readStore } from './store.ts'
+import { checkBounds, checkLedger, checkWorkers, readLedger, readStore } from './store.ts'
 import type { GatewayConfig } from './types.ts'
 import { ready } from './validate.ts'
 import { readOptionSections } from './version-1.ts'
@@ -166,8 +166,8 @@ async function readAll(
   // Whether one of the operator's own plugins can search is known only when it is created, so every name is accepted
   // here.
   for (const name of plugins.keys()) if (!options.plugins.get(name)) searchers.push(name)
-  checkSearchers(oldOptions['web_search'], pipelines, searchers, report)
-  warnOfNoSearch(models, pipelines, report)
+  checkSearchers(oldOptions, pipelines, plugins, searchers, report)
+  warnOfNoSearch(models, pipelines, plugins, report)
   if (sections.secret !== undefined) checkSecret(sections.secret, report)
   if (report.errors.length > 0 || !server || !store) return undefined
 
@@ -191,6 +191,7 @@ async function readAll(
     },
   }
   checkByPlugins(config, plugins, report)
+  checkBounds(pipelines, plugins, report)
   return { config, plugins }
 }
 

@@ -3,6 +3,7 @@
  * sections.
  */
 import type { PipelineEntry } from '../core/engine/chain.ts'
+import { conversation, request } from '../core/plugin.ts'
 import { type ChainToCheck, chainWarnings, checkChain, type PluginCatalog, place } from './check-chain.ts'
 import { NO_OPTIONS } from './options.ts'
 import type { Report } from './report.ts'
@@ -141,7 +142,7 @@ const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS', 'AN
  * Slots that are filled from a request in the format of a surface. A route to a plugin that provides one needs a
  * surface.
  */
-const SURFACE_SLOTS = ['conversation', 'request']
+const SURFACE_SLOTS = [conversation.name, request.name]
 
 /**
  * Reads every route.

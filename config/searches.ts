@@ -1,16 +1,32 @@
 /** Who runs web searches: checks what sections and pipelines name. */
 import type { PipelineEntry } from '../core/engine/chain.ts'
+import type { PluginCatalog } from './check-chain.ts'
 import type { Report } from './report.ts'
 import { didYouMean } from './suggest.ts'
 import type { GatewayConfig } from './types.ts'
+import { OPTION_SECTIONS } from './version-1.ts'
+
+/** The entries of pipelines whose plugin has an option `searchProvider`, with what that option says. */
+export function searchesIn(
+  pipelines: Record<string, PipelineEntry[]>,
+  catalog: PluginCatalog,
+): { entry: PipelineEntry; provider: string | null }[] {
+  return Object.values(pipelines)
+    .flat()
+    .flatMap(entry => {
+      const option = catalog.get(entry.plugin)?.searchProvider
+      return option === undefined ? [] : [{ entry, provider: entry.config[option] as string | null }]
+    })
+}
 
 /**
- * Checks that the search provider exists which the section `web_search` (version 1) or a `web-search` entry of a
- * pipeline names.
+ * Checks that the search providers exist which sections of version 1 and entries of pipelines name.
+ * @param sections those that hold the options of plugins, checked, by name
  */
 export function checkSearchers(
-  section: unknown,
+  sections: Record<string, unknown>,
   pipelines: Record<string, PipelineEntry[]>,
+  catalog: PluginCatalog,
   known: readonly string[],
   report: Report,
 ): void {
@@ -18,11 +34,13 @@ export function checkSearchers(
     if (typeof provider !== 'string' || known.includes(provider)) return null
     return `there is no provider '${provider}'${didYouMean(provider, known) || '; simulator is built in, others are names of providers or of plugins'}`
   }
-  const old = fault((section as { provider?: unknown } | undefined)?.provider)
-  if (old) report.error(['web_search', 'provider'], old)
-  for (const entry of Object.values(pipelines).flat()) {
-    if (entry.plugin !== 'web-search' || entry.implied) continue
-    const message = fault(entry.config['provider'])
+  for (const [section, plugin] of OPTION_SECTIONS) {
+    const option = catalog.get(plugin)?.searchProvider
+    const old = option !== undefined && fault((sections[section] as Record<string, unknown> | undefined)?.[option])
+    if (old) report.error([section, option], old)
+  }
+  for (const { entry, provider } of searchesIn(pipelines, catalog)) {
+    const message = entry.implied ? null : fault(provider)
     if (message) report.push({ ...entry.at, message: `${entry.id}: ${message}` })
   }
 }
@@ -31,11 +49,10 @@ export function checkSearchers(
 export function warnOfNoSearch(
   models: GatewayConfig['models'],
   pipelines: Record<string, PipelineEntry[]>,
+  catalog: PluginCatalog,
   report: Report,
 ): void {
-  const searches = Object.values(pipelines)
-    .flat()
-    .some(({ plugin, config }) => plugin === 'web-search' && typeof config['provider'] === 'string')
+  const searches = searchesIn(pipelines, catalog).some(({ provider }) => typeof provider === 'string')
   const without = Object.values(models).filter(
     ({ listed, backends }) =>
       listed &&

@@ -1,4 +1,7 @@
 /** Reads `store` and `ledger`, and checks what the other sections ask of a store. */
+import type { PipelineEntry } from '../core/engine/chain.ts'
+import type { StoreBound } from '../core/plugin.ts'
+import type { PluginCatalog } from './check-chain.ts'
 import type { Report } from './report.ts'
 import { type Sections, ship, storeMembers } from './schema.ts'
 import type { ConfigSource } from './source.ts'
@@ -43,6 +46,41 @@ export function checkLedger({ keep, ship }: Sections['ledger'], store: GatewayCo
   if (store.url === 'sqlite::memory:')
     report.error(['ledger', 'ship'], 'a ledger in memory cannot be shipped; name a file or a Redis in `store`')
   if (ship.interval < LEAST_INTERVAL_MS) report.error(['ledger', 'ship', 'interval'], 'at least 1s')
+}
+
+/** An option that bounds the store: its name, such as `idempotency.max_record`, and its value where a pipeline sets it. */
+export interface StoreSetting {
+  name: string
+  bound: StoreBound
+  value: unknown
+}
+
+/** The bounds of the store that options of plugins set: those of a plugin's first entry in any pipeline. */
+export function storeSettings(pipelines: Record<string, PipelineEntry[]>, plugins: PluginCatalog): StoreSetting[] {
+  const entries = Object.values(pipelines).flat()
+  return [...plugins.keys()].flatMap(plugin => {
+    const entry = entries.find(candidate => candidate.plugin === plugin)
+    return Object.entries(plugins.get(plugin)?.storeBounds ?? {}).map(([option, bound]) => ({
+      name: `${plugin}.${option}`,
+      bound,
+      value: entry?.config[option],
+    }))
+  })
+}
+
+/** Reports entries of a plugin that give the one store different bounds. */
+export function checkBounds(pipelines: Record<string, PipelineEntry[]>, plugins: PluginCatalog, report: Report): void {
+  for (const entry of Object.values(pipelines).flat()) {
+    for (const option of Object.keys(plugins.get(entry.plugin)?.storeBounds ?? {})) {
+      const differs = Object.entries(pipelines).find(([, entries]) =>
+        entries.some(({ plugin, config }) => plugin === entry.plugin && config[option] !== entry.config[option]),
+      )
+      if (!differs) continue
+      const rule = `${option} bounds the store that all pipelines share`
+      const message = `${entry.id}: ${rule}, and pipeline ${differs[0]} sets another. Give both the same.`
+      report.push({ ...entry.at, message })
+    }
+  }
 }
 
 /** A store that several workers cannot share is one for a single worker. */

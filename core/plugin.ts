@@ -23,7 +23,7 @@ import type {
 } from './ports/call.ts'
 import type { Incoming } from './ports/listener.ts'
 import type { SearchProviders } from './ports/search.ts'
-import type { Outcome, Store } from './ports/store.ts'
+import type { Outcome, RecordKind, Store } from './ports/store.ts'
 import type { Surface } from './ports/surface.ts'
 import type { Clock } from './tools/clock.ts'
 import { type Slot, slot } from './tools/slot.ts'
@@ -215,6 +215,8 @@ export interface PluginContext<S extends keyof Configuration = keyof Configurati
   readonly shared: SharedState
   /** The gateway's secret, for sealing stored data. */
   readonly secret: Uint8Array
+  /** The kinds of records that some plugin of the configuration lists in `retrieves`. */
+  readonly retrieved: ReadonlySet<RecordKind>
   /**
    * Where a plugin that can search the web registers itself (docs/web-search.md). It belongs to this configuration
    * only.
@@ -353,6 +355,9 @@ export interface Safeguard {
   readonly without: string
 }
 
+/** What an option of a plugin may bound in the store: bytes of a kept reply, and of all of them. */
+export type StoreBound = 'idempotency.maxRecord' | 'idempotency.maxTotal'
+
 /** Where a layer stands around the call of a model; `translate` is the joint between `attempt` and `wire`. */
 export type LayerPlace = 'call' | 'attempt' | 'translate' | 'wire'
 
@@ -436,6 +441,21 @@ export interface Plugin<C = any, S extends keyof Configuration = any> {
    * `onRequest` does not run there, and the report names the plugin.
    */
   readonly dryRun?: 'safe' | ((config: C) => C)
+  /**
+   * Options that bound the store, which all pipelines share, with the bound that each sets. All entries of the plugin
+   * must set the same, or the configuration does not load, and a change takes effect at the next start.
+   */
+  readonly storeBounds?: Readonly<Record<string, StoreBound>>
+  /**
+   * Kinds of records of the store that this plugin gives to clients. Who writes such records for clients alone looks at
+   * `context.retrieved`, and writes none that nobody can get.
+   */
+  readonly retrieves?: readonly RecordKind[]
+  /**
+   * The option that names who runs this plugin's web searches: `simulator`, an entry of `providers`, or a plugin that
+   * registers itself in `context.searchProviders`. A name of none of these does not load. Null: nobody runs them.
+   */
+  readonly searchProvider?: string
   /** Checks that the schema cannot express. Each returned message becomes a configuration error at the entry's line. */
   check?(config: C, gateway: Configuration): string[]
   create(config: C, context: PluginContext<S>): PluginHooks | Promise<PluginHooks>

@@ -49,16 +49,7 @@ export const idempotency = definePlugin({
   aboveTerminal: true,
   dryRun: 'safe',
   uses: ['models'],
-  check(options, gateway) {
-    // Both are bounds of the store, which all pipelines share.
-    return (['max_record', 'max_total'] as const).flatMap(name => {
-      const differs = Object.entries(gateway.pipelines).find(([, entries]) =>
-        entries.some(entry => entry.plugin === 'idempotency' && entry.config[name] !== options[name]),
-      )
-      const rule = `${name} bounds the store that all pipelines share`
-      return differs ? [`${rule}, and pipeline ${differs[0]} sets another. Give both the same.`] : []
-    })
-  },
+  storeBounds: { max_record: 'idempotency.maxRecord', max_total: 'idempotency.maxTotal' },
   create({ keep, max_record }, context) {
     const store = context.store.idempotency
     const access = new ModelAccess(context.config)

@@ -19,6 +19,7 @@ export const retainedResponses = definePlugin({
   needs: [identity],
   terminal: true,
   below: { GET: ['{id}', '{id}/input_items'], DELETE: ['{id}'] },
+  retrieves: ['reply'],
   uses: ['models'],
   create(_, context) {
     const access = new ModelAccess(context.config)

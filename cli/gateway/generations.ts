@@ -1,6 +1,5 @@
 /** What is built from one configuration and closed with it: its chains and its router. */
 import type { ConfigError } from '../../config/load.ts'
-import type { GatewayConfig } from '../../config/types.ts'
 import type { Services } from '../../core/engine/assemble.ts'
 import type { BuildOptions, Chain } from '../../core/engine/chain.ts'
 import type { Generation } from '../../http/ingress.ts'
@@ -48,8 +47,8 @@ export class Generations {
   }
 
   /** Replaces `base_url: simulator` in a configuration by an address. */
-  async resolve(config: GatewayConfig): Promise<void> {
-    await resolveSimulator(config, this.#options.simulator.url)
+  async resolve({ config, plugins }: Pick<Loaded, 'config' | 'plugins'>): Promise<void> {
+    await resolveSimulator(config, plugins, this.#options.simulator.url)
   }
 
   /**

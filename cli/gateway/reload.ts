@@ -2,12 +2,13 @@
 import type { Metrics } from '../../admin/metrics.ts'
 import { changedNames } from '../../config/changes.ts'
 import { type ConfigError, formatError } from '../../config/load.ts'
+import { storeSettings } from '../../config/store.ts'
 import type { GatewayConfig } from '../../config/types.ts'
 import type { Logger } from '../../core/plugin.ts'
 import type { Clock } from '../../core/tools/clock.ts'
 import { ConfigRefused } from '../assembly.ts'
 import { loadAside } from '../load.ts'
-import type { CurrentConfig } from './current.ts'
+import type { CurrentConfig, Loaded } from './current.ts'
 import type { BuiltGeneration, Generations } from './generations.ts'
 import type { StoredAccounts } from './stored-accounts.ts'
 
@@ -54,7 +55,7 @@ export class Reloads {
     if (left.length > 0) return this.#refuse(left)
     let changed: string[]
     try {
-      await generations.resolve(config)
+      await generations.resolve(loaded)
       changed = changedNames(before, config)
       const same = changed.length === 0 && !readsOtherFiles(config)
       this.#apply(loaded, same ? undefined : await generations.build(number, loaded))
@@ -67,11 +68,11 @@ export class Reloads {
     return { applied: true, errors: [] }
   }
 
-  #apply(loaded: Parameters<CurrentConfig['replace']>[0], built: BuiltGeneration | undefined): void {
+  #apply(loaded: Loaded, built: BuiltGeneration | undefined): void {
     const { current, log, clock, apply } = this.#options
     const { config } = loaded
     const known = new Set(current.warnings.map(({ message }) => message))
-    const fixed = needRestart(current.atStart, config)
+    const fixed = needRestart(current.atStart, loaded)
     if (fixed.length > 0) log.warn({ sections: fixed }, 'these sections take effect at the next start')
     current.replace(loaded, fixed, clock.now())
     if (built) current.built(built)
@@ -101,26 +102,19 @@ function readsOtherFiles({ plugins, providers }: GatewayConfig): boolean {
 }
 
 /** Names of the settings that differ and that a running process can't change. */
-function needRestart(before: GatewayConfig, after: GatewayConfig): string[] {
-  const fixed = (config: GatewayConfig) => {
-    const { store, secret, ledger } = config
+function needRestart(before: GatewayConfig, { config: after, plugins }: Loaded): string[] {
+  const fixed = (config: GatewayConfig): Record<string, unknown> => {
+    const { store, secret, ledger, pipelines } = config
     // Tokens are read from the configuration that serves.
     const server = { ...config.server, admin: { ...config.server.admin, tokens: [] } }
-    const { max_record, max_total } = optionsOf(config, 'idempotency') ?? {}
-    const idempotency = { 'idempotency.max_record': max_record, 'idempotency.max_total': max_total }
-    return { server, store, secret, 'ledger.keep': ledger.keep, 'ledger.ship': ledger.ship, ...idempotency }
+    const ofPlugins = storeSettings(pipelines, plugins).map(({ name, value }) => [name, value] as const)
+    return {
+      ...{ server, store, secret, 'ledger.keep': ledger.keep, 'ledger.ship': ledger.ship },
+      ...Object.fromEntries(ofPlugins),
+    }
   }
   const now = fixed(after)
   return Object.entries(fixed(before))
-    .filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(now[name as keyof typeof now]))
+    .filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(now[name]))
     .map(([name]) => name)
-}
-
-/** The options of a plugin's first entry in any pipeline; undefined when no pipeline has it. */
-export function optionsOf(config: GatewayConfig, plugin: string): Record<string, unknown> | undefined {
-  for (const entries of Object.values(config.pipelines)) {
-    const entry = entries.find(candidate => candidate.plugin === plugin)
-    if (entry) return entry.config
-  }
-  return undefined
 }

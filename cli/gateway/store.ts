@@ -1,6 +1,7 @@
 /** Opens what a gateway keeps its state in: the store, its secret, and what ships its ledger. */
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { storeSettings } from '../../config/store.ts'
 import type { GatewayConfig } from '../../config/types.ts'
 import type { Logger } from '../../core/plugin.ts'
 import { type Store, StoreRefused, StoreUnavailable } from '../../core/ports/store.ts'
@@ -9,7 +10,7 @@ import { openStore } from '../../stores/index.ts'
 import { DRAIN_TAIL, drainOf, holdsDrained } from '../../stores/redis/drained.ts'
 import { Shipping } from '../../stores/ship/background.ts'
 import { checkTarget, nameOfTarget } from '../../stores/ship/ship.ts'
-import { optionsOf } from './reload.ts'
+import type { Loaded } from './current.ts'
 
 /** Time in milliseconds between two looks whether the store answers, at a start. */
 const STORE_AGAIN_MS = 250
@@ -21,11 +22,12 @@ interface Services {
 
 /** @throws StoreUnavailable, and ShipError when the ledger cannot be shipped to its target */
 export async function openStoreOf(
-  config: GatewayConfig,
+  { config, plugins }: Pick<Loaded, 'config' | 'plugins'>,
   instance: string | undefined,
   { clock, log }: Services,
 ): Promise<Store> {
-  const idempotency = optionsOf(config, 'idempotency')
+  const set = storeSettings(config.pipelines, plugins).filter(({ value }) => value !== undefined)
+  const bounds = new Map(set.map(({ bound, value }) => [bound, value as number]))
   const { ship } = config.ledger
   if (ship) await checkTarget(ship.to)
   return openStore({
@@ -41,9 +43,7 @@ export async function openStoreOf(
     maxRecords: config.store.max_records,
     share: config.store.share,
     replicas: config.store.replicas,
-    ...(idempotency && {
-      idempotency: { maxRecord: idempotency['max_record'] as number, maxTotal: idempotency['max_total'] as number },
-    }),
+    idempotency: { maxRecord: bounds.get('idempotency.maxRecord'), maxTotal: bounds.get('idempotency.maxTotal') },
   })
 }
 

@@ -12,7 +12,7 @@ import { ownState } from './shared-state.ts'
 /** What all plugins of a configuration share. */
 export type Services = Omit<
   PluginContext,
-  'config' | 'id' | 'pipeline' | 'terminal' | 'surfaces' | 'searchProviders'
+  'config' | 'id' | 'pipeline' | 'terminal' | 'surfaces' | 'searchProviders' | 'retrieved'
 > & {
   /** The whole configuration; each plugin gets only the sections that it uses. */
   config: Configuration
@@ -57,6 +57,8 @@ export async function assemble({
   const chains = new Map<string, Chain>()
   const searchProviders = new SearchProviders(simulator)
   const { log } = services
+  const used = Object.values(pipelines).flatMap(entries => entries.map(({ plugin }) => plugins.get(plugin)))
+  const retrieved = new Set(used.flatMap(plugin => plugin?.retrieves ?? []))
   try {
     for (const [pipeline, entries] of Object.entries(pipelines)) {
       const surfaces = surfacesOf(pipeline)
@@ -70,6 +72,7 @@ export async function assemble({
         terminal,
         surfaces,
         searchProviders,
+        retrieved,
       })
       chains.set(pipeline, await buildChain(pipeline, { entries, plugins, log, forceAsync, around, context }))
     }

@@ -28,6 +28,8 @@ export const RECENT_ROWS = 50
 /** One store with all that it keeps. */
 export interface Store {
   readonly engine: 'sqlite' | 'redis'
+  /** Whether a look at limits or records is a call to another process. */
+  readonly remote: boolean
   readonly limits: LimitEngine
   readonly ledger: Ledger
   readonly idempotency: IdempotencyStore

@@ -29,7 +29,7 @@ import { finals } from './left.ts'
 import { capWithin, isPlentiful, type OutputCap, outputCap, spendLeft } from './output-cap.ts'
 import { standingsOf } from './standing.ts'
 
-/** On Redis, limits are looked at before the body is read only for bodies of more bytes. */
+/** Where a look at limits is a call, they are looked at before the body is read only for bodies of more bytes. */
 const SMALL_BYTES = 32 * 1024
 
 const schema = object({
@@ -124,9 +124,9 @@ export const admission = definePlugin({
     return {
       beforeBody(x) {
         if (!x.peek(identity)) return undefined
-        // A replay takes from no limit, so a full one must not refuse it. On Redis a look is a call, which a small
-        // request does without.
-        const small = store.engine === 'redis' && (declaredBytes(x.incoming) ?? Number.POSITIVE_INFINITY) <= SMALL_BYTES
+        // A replay takes from no limit, so a full one must not refuse it. Where a look is a call, a small request does
+        // without.
+        const small = store.remote && (declaredBytes(x.incoming) ?? Number.POSITIVE_INFINITY) <= SMALL_BYTES
         const mayReplay = x.incoming.headers.has('idempotency-key')
         // Looked at again in onRequest, since others may be admitted while the body arrives. Without the look here, a
         // full gateway would read and count what it then refuses, at three times the cost of the refusal.

@@ -84,7 +84,7 @@ export const conversationPlugin = definePlugin({
   mayProvide: [recording, openReasoning, recalledAsked],
   aboveTerminal: true,
   dryRun: 'safe',
-  uses: ['pipelines', 'models'],
+  uses: ['models'],
   create(options, context) {
     const memory = new Memory(
       context.store,
@@ -94,9 +94,7 @@ export const conversationPlugin = definePlugin({
       options.continuation,
     )
     // Objects are stored only where a route gives them out.
-    const retrievable = Object.values(context.config.pipelines).some(entries =>
-      entries.some(({ plugin }) => plugin === 'retained-responses'),
-    )
+    const retrievable = context.retrieved.has('reply')
     const replies = new RetainedReplies(context.store, context.secret, context.clock)
     const access = new ModelAccess(context.config)
     const takeOne = counting(context.store)

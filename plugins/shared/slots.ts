@@ -5,7 +5,14 @@
 import type { KeyConfig, ModelConfig, OrganizationConfig } from '../../config/types.ts'
 import type { CallPart, Conversation, SearchTool } from '../../core/canon/conversation.ts'
 import type { Consumed } from '../../core/canon/limits.ts'
-import { type CallReport, type Exchange, type FailedAttempt, type Reply, slot } from '../../core/plugin.ts'
+import {
+  type CallReport,
+  conversation,
+  type Exchange,
+  type FailedAttempt,
+  type Reply,
+  slot,
+} from '../../core/plugin.ts'
 import type { Backend, Unfit } from '../../core/ports/dialect.ts'
 import type { Cell, CellState } from '../../core/ports/store.ts'
 import type { WantedMedia } from '../media/fetch-media.ts'
@@ -67,7 +74,7 @@ export const wouldRefuse = slot<Error>('wouldRefuse')
 export const takenOver = slot<() => boolean>('takenOver')
 
 /** Filled by `routing`: backends that can serve the request, in order of preference. Never empty. */
-export const candidates = slot<Backend[]>('candidates')
+export const candidates = slot<Backend[]>('candidates', { madeFrom: conversation })
 
 /** Filled by `routing`: how the request is served, beside its `candidates` and its `upstreamConversation`. */
 export const plan = slot<Plan>('plan')

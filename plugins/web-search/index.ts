@@ -31,6 +31,7 @@ export const webSearch = definePlugin({
   config: schema,
   provides: [hostedSearch],
   layers: ['call'],
+  searchProvider: 'provider',
   aboveTerminal: true,
   dryRun: 'safe',
   uses: ['providers'],

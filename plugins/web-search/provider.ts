@@ -1,5 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { Pool, ProxyAgent } from 'undici'
+import type { PluginCatalog } from '../../config/check-chain.ts'
+import { searchesIn } from '../../config/searches.ts'
 import type { GatewayConfig, ProviderConfig } from '../../config/types.ts'
 import type { PipelineEntry } from '../../core/engine/chain.ts'
 import { type SearchProvider, type SearchProviders, SIMULATED_SEARCH } from '../../core/ports/search.ts'
@@ -44,14 +46,9 @@ export class OpenSearches {
   }
 }
 
-const searchLines = ({ pipelines }: GatewayConfig): PipelineEntry[] =>
-  Object.values(pipelines)
-    .flat()
-    .filter(entry => entry.plugin === 'web-search')
-
 /** Whether any pipeline searches the simulated web, so that the simulator has to run. */
-export function usesSimulatedSearch(config: GatewayConfig): boolean {
-  return searchLines(config).some(entry => entry.config['provider'] === SIMULATED_SEARCH)
+export function usesSimulatedSearch({ pipelines }: GatewayConfig, plugins: PluginCatalog): boolean {
+  return searchesIn(pipelines, plugins).some(({ provider }) => provider === SIMULATED_SEARCH)
 }
 
 /**
@@ -60,10 +57,10 @@ export function usesSimulatedSearch(config: GatewayConfig): boolean {
  */
 export function searchProviderFault(
   config: GatewayConfig,
+  plugins: PluginCatalog,
   registered: SearchProviders,
 ): { at: PipelineEntry['at']; message: string } | null {
-  for (const entry of searchLines(config)) {
-    const provider = entry.config['provider'] as string | null
+  for (const { entry, provider } of searchesIn(config.pipelines, plugins)) {
     if (provider === null || provider === SIMULATED_SEARCH || Object.hasOwn(config.providers, provider)) continue
     if (registered.get(provider)) continue
     const option = entry.implied ? 'web_search.provider' : 'web-search.provider'

@@ -100,6 +100,7 @@ export async function openRedisStore(options: RedisStoreOptions): Promise<RedisS
 
 export class RedisStore implements Store {
   readonly engine = 'redis'
+  readonly remote = true
   readonly limits: RedisLimits
   readonly ledger: JournaledLedger
   readonly idempotency: RedisIdempotency

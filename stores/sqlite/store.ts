@@ -143,6 +143,7 @@ interface Parts {
 
 class SqliteStore implements Store {
   readonly engine = 'sqlite'
+  readonly remote = false
   readonly limits: MemoryLimits
   readonly ledger: JournaledLedger
   readonly idempotency: SqliteIdempotency

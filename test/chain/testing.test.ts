@@ -271,6 +271,22 @@ test('two plugins with one key have a value each, which outlives the chain', asy
   )
 })
 
+test('a plugin knows which records some plugin of the configuration gives out', async () => {
+  const seen: string[][] = []
+  const looking = (more: object) =>
+    definePlugin({
+      name: 'mine',
+      summary: '',
+      create(_, { retrieved }) {
+        seen.push([...retrieved])
+        return {}
+      },
+      ...more,
+    })
+  for (const more of [{}, { retrieves: ['reply', 'response'] }]) await runPlugin(looking(more), { events: [text('a')] })
+  assert.deepEqual(seen, [[], ['reply', 'response']])
+})
+
 test('a plugin knows an advisory terminal, and may leave empty above it what it provides elsewhere', async () => {
   const lenient = definePlugin({
     name: 'mine',

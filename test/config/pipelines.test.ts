@@ -365,6 +365,36 @@ const withOwn = (...plugins: Plugin[]) => ({
   plugins: new Map([...catalog, ...plugins.map(plugin => [plugin.name, plugin] as const)]),
 })
 
+test('options that bound the store: two pipelines that differ do not load', async () => {
+  const two = (a: string, b: string) =>
+    loadText(
+      small({
+        pipelines: `pipelines:\n  models:\n    - auth\n    - idempotency: ${a}\n    - models\n  b:\n    - auth\n    - idempotency: ${b}\n    - models`,
+      }),
+    )
+  assert.equal((await two('{ max_record: 5B, keep: 1s }', '{ max_record: 5B }')).errors, undefined)
+  const shares = 'bounds the store that all pipelines share'
+  assert.deepEqual(
+    lines((await two('{ max_record: 5B, max_total: 9B }', '{ max_record: 6B, max_total: 9B }')).errors),
+    [
+      `gateway.yaml:5:7  idempotency: max_record ${shares}, and pipeline b sets another. Give both the same.`,
+      `gateway.yaml:9:7  idempotency: max_record ${shares}, and pipeline models sets another. Give both the same.`,
+    ],
+  )
+})
+
+test('a plugin of any name declares the option that names who runs its searches', async () => {
+  const engine = { type: 'string', default: 'simulator' } as const
+  const config = { type: 'object', additionalProperties: false, properties: { engine } } as const
+  const plugins = withOwn(own('finder', { config, searchProvider: 'engine' }))
+  const at = (name: string) =>
+    small({ pipelines: `pipelines:\n  models: [auth, { finder: { engine: ${name} } }, models]` })
+  for (const name of ['simulator', 'local']) assert.equal((await loadText(at(name), plugins)).errors, undefined, name)
+  assert.deepEqual(lines((await loadText(at('lokal'), plugins)).errors), [
+    "gateway.yaml:3:18  finder: there is no provider 'lokal'; did you mean 'local'?",
+  ])
+})
+
 test('a slot that is filled for some exchanges has one writer, and nobody may need it', async () => {
   const traced = slot<unknown>('otel.traced')
   const plugins = withOwn(own('tracer', { mayProvide: [traced] }), own('reader', { needs: [traced] }))
@@ -406,6 +436,19 @@ test('who rewrites a slot stands below its writer, and above what is made of it'
       ],
     )
   }
+})
+
+// A plugin that stands in for a built-in one defines the slot again, as those for 0.1.0 do.
+test('a slot is made from what its first definition says, whichever plugin fills it', async () => {
+  const picker = own('picker', { needs: [conversation], provides: [slot('candidates')] })
+  const text = chain(
+    ...full.map(entry => (entry === 'routing' ? 'picker' : entry)).flatMap(e => (e === 'picker' ? [e, 'rule'] : [e])),
+  )
+  const { errors, warnings } = await loadText(text, withOwn(picker, own('rule', { rewrites: [conversation] })))
+  assert.equal(errors, undefined)
+  assert.deepEqual(lines(warnings), [
+    "gateway.yaml:9:7  rule rewrites 'conversation' too late: picker (line 8) has read it by then, and what goes upstream may be without the change. Move it above picker.",
+  ])
 })
 
 const whole = ['auth', 'validation', 'conversation', 'token-estimate', 'routing', 'admission', 'translation']

@@ -426,12 +426,14 @@ test('sections that need a restart are named in the log', async () => {
       text
         .replace('drain: 2s', 'drain: 3s')
         .replace('version: 1 }', 'version: 2 }')
+        .replace(' idempotency,', ' { idempotency: { max_total: 1MiB } },')
         .replace('price_book: ', 'ledger: { keep: 30d }\nprice_book: '),
     )
     assert.equal((await t.gateway.reload()).applied, true)
     assert.deepEqual(logged(t, 'these sections take effect at the next start')[0]?.fields.sections, [
       'server',
       'ledger.keep',
+      'idempotency.max_total',
     ])
     assert.equal((await t.post('/v1/chat/completions', ask('hi'))).headers.get('x-witness'), '2')
   } finally {

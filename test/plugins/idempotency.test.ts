@@ -216,14 +216,6 @@ test('a client that leaves while the store is asked: the key is free for its ret
   assert.match((await client(real)()).body, /answer 1/)
 })
 
-test('max_record and max_total bound one store: two pipelines that differ do not load', () => {
-  const pipelines = (max_record: number) =>
-    gatewayOf({ pipelines: { other: [{ plugin: 'idempotency', config: { max_record, max_total: 10 } }] } as never })
-  const options = { keep: 1, max_record: 5, max_total: 10 } as never
-  assert.deepEqual(idempotency.check!(options, pipelines(5) as never), [])
-  assert.match(idempotency.check!(options, pipelines(6) as never)[0]!, /pipeline other sets another/)
-})
-
 test('[IDEM-1] what 0.1.0 stored without what it was asked for is judged by the body', async () => {
   const store = await memoryStore()
   const finish = store.idempotency.finish.bind(store.idempotency)

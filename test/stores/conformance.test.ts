@@ -112,6 +112,13 @@ for (const engine of engines) {
       )
     })
 
+    it('says whether a look is a call to another process', async t => {
+      const store = await engine.open(t)
+      const look = store.limits.wouldDeny({ org: newOrg(), cells: [bucket('o:rpm', 10)], amounts: [1], now: T0 })
+      assert.equal(look instanceof Promise, store.remote)
+      await look
+    })
+
     it('[LIM-4] settles to the final figures, once', async t => {
       const { limits } = await engine.open(t)
       const org = newOrg()
