@@ -2,13 +2,12 @@ import { parseArgs } from 'node:util'
 import type { ConfigError } from '../config/load.ts'
 import { faultsOf, type Names, standingOf, twiceFaults, usedBy, usersOf } from '../config/retired.ts'
 import type { GatewayConfig } from '../config/types.ts'
-import { StoreUnavailable } from '../core/ports/store.ts'
 import { findServer, isLocal } from '../stores/local.ts'
 import { configFile } from './arguments.ts'
 import { dryRun } from './dry-run.ts'
 import { Holders } from './holders.ts'
 import type { Verb } from './main.ts'
-import { listing, loadOrFail, tellWarnings } from './problems.ts'
+import { listing, loadOrFail, storeFailure, tellWarnings } from './problems.ts'
 import { Failure } from './terminal.ts'
 
 const HELP = `Usage: sluice check [FILE] [--strict] [--store]
@@ -81,8 +80,7 @@ async function checkStore(file: string, config: GatewayConfig): Promise<ConfigEr
       message: `${usedBy(user)}: it is retired`,
     }))
   } catch (error) {
-    if (error instanceof StoreUnavailable) throw new Failure(error.message)
-    throw error
+    throw storeFailure(error)
   } finally {
     await holders.close()
   }
@@ -92,7 +90,6 @@ function checkServer(): void {
   try {
     findServer()
   } catch (error) {
-    if (error instanceof StoreUnavailable) throw new Failure(error.message)
-    throw error
+    throw storeFailure(error)
   }
 }

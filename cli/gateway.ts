@@ -33,7 +33,7 @@ import type { Shipping } from '../stores/ship/background.ts'
 import { callersSurface, offered } from '../surfaces/index.ts'
 import { ConfigRefused } from './assembly.ts'
 import { adminSources, openAdmin } from './gateway/admin.ts'
-import { CurrentConfig, type Loaded } from './gateway/current.ts'
+import { CurrentConfig } from './gateway/current.ts'
 import { BuiltInUpstream, Generations } from './gateway/generations.ts'
 import { openListener } from './gateway/listen.ts'
 import { type Reloaded, Reloads } from './gateway/reload.ts'
@@ -43,6 +43,7 @@ import { earlySecretOf, lateSecretOf, openStoreOf, shippingOf } from './gateway/
 import { StoredAccounts } from './gateway/stored-accounts.ts'
 import { openNow, readiness } from './gateway/view.ts'
 import { load } from './load.ts'
+import type { Loaded } from './problems.ts'
 
 export interface GatewayOptions {
   log: Logger

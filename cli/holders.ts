@@ -5,10 +5,9 @@ import { accountNames, readOrganization } from '../config/accounts.ts'
 import { type Author, changeStored, type Edit, membersOf } from '../config/stored.ts'
 import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
 import { AccountFault, type AccountStore, type OrganizationWithKeys } from '../core/ports/accounts.ts'
-import { StoreUnavailable } from '../core/ports/store.ts'
 import { type OpenAccounts, openAccounts } from '../stores/accounts.ts'
 import { addKey, setKeyMember, setMember } from './edit-keys.ts'
-import { listing, loadEdited, replaceFile } from './problems.ts'
+import { listing, loadEdited, replaceFile, storeFailure } from './problems.ts'
 import { Failure } from './terminal.ts'
 
 export interface Holder {
@@ -70,8 +69,7 @@ async function opened(url: string): Promise<OpenAccounts> {
   try {
     return await openAccounts(url)
   } catch (error) {
-    if (error instanceof StoreUnavailable) throw new Failure(error.message)
-    throw error
+    throw storeFailure(error)
   }
 }
 

@@ -4,13 +4,12 @@ import path from 'node:path'
 import { parseArgs } from 'node:util'
 import { parseDuration } from '../config/units.ts'
 import type { Logger } from '../core/plugin.ts'
-import { StoreUnavailable } from '../core/ports/store.ts'
 import { systemClock } from '../core/tools/clock.ts'
 import { drainOf, holdsDrained } from '../stores/redis/drained.ts'
 import { checkTarget, Follower, nameOfTarget, openSource, openTarget, ShipError, shipAll } from '../stores/ship/ship.ts'
 import { configFile } from './arguments.ts'
 import type { Verb } from './main.ts'
-import { loadWithoutSecrets } from './problems.ts'
+import { loadWithoutSecrets, storeFailure } from './problems.ts'
 import { Progress } from './progress.ts'
 import { Failure, type Terminal, UsageError } from './terminal.ts'
 
@@ -66,8 +65,7 @@ export const ledger: Verb = {
       if (!values.follow) return await once(store, to, terminal)
       return await follow({ store, to, interval }, terminal)
     } catch (error) {
-      if (error instanceof ShipError || error instanceof StoreUnavailable) throw new Failure(error.message)
-      throw error
+      throw error instanceof ShipError ? new Failure(error.message) : storeFailure(error)
     }
   },
 }

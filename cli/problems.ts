@@ -2,9 +2,19 @@
 import { chmodSync, chownSync, readFileSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { type ConfigError, formatError, type LoadResult, loadConfig } from '../config/load.ts'
+import { StoreUnavailable } from '../core/ports/store.ts'
 import { Failure, fold, type Terminal } from './terminal.ts'
 
+/** A configuration that was loaded and has no fault. */
 export type Loaded = Extract<LoadResult, { errors?: undefined }>
+
+/**
+ * What a command throws for an error: a Failure when the store did not answer or cannot be used, else the error itself.
+ * @param before stands before the store's message
+ */
+export function storeFailure(error: unknown, before = ''): unknown {
+  return error instanceof StoreUnavailable ? new Failure(`${before}${error.message}`) : error
+}
 
 /**
  * Loads a configuration with the built-in plugins.

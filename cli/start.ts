@@ -3,14 +3,13 @@ import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { DEMO_KEY_DIGEST } from '../config/accounts.ts'
 import type { GatewayConfig } from '../config/types.ts'
-import { StoreUnavailable } from '../core/ports/store.ts'
 import { systemClock } from '../core/tools/clock.ts'
 import { isLocal, LocalServer } from '../stores/local.ts'
 import { configFile, DEFAULT_CONFIG, ownCommand } from './arguments.ts'
 import type { Gateway } from './gateway.ts'
 import { type Log, openLog } from './log.ts'
 import type { Verb } from './main.ts'
-import { loadOrFail, tellWarnings } from './problems.ts'
+import { loadOrFail, storeFailure, tellWarnings } from './problems.ts'
 import { Failure, type Terminal } from './terminal.ts'
 import { supervise, tellListening, tellServing, usersByPrimary, watchParent, workerNumber } from './workers.ts'
 
@@ -74,8 +73,7 @@ async function withServer(
   try {
     server = await LocalServer.start({ url: store.url, maxMemory: store.max_memory, tell: terminal.err })
   } catch (error) {
-    if (error instanceof StoreUnavailable) throw new Failure(`cannot start: ${error.message}`)
-    throw error
+    throw storeFailure(error, 'cannot start: ')
   }
   try {
     return await serve()

@@ -3,13 +3,12 @@ import { existsSync } from 'node:fs'
 import path from 'node:path'
 import { parseArgs } from 'node:util'
 import type { Logger } from '../core/plugin.ts'
-import { StoreUnavailable } from '../core/ports/store.ts'
 import { cancelMove, type Moved, moveStore, NAMES, type Name, type Tally } from '../stores/move/move.ts'
 import { configFile } from './arguments.ts'
 import type { Verb } from './main.ts'
-import { loadWithoutSecrets } from './problems.ts'
+import { loadWithoutSecrets, storeFailure } from './problems.ts'
 import { Progress } from './progress.ts'
-import { columns, Failure, type Terminal, UsageError } from './terminal.ts'
+import { columns, type Terminal, UsageError } from './terminal.ts'
 
 const HELP = `Usage: sluice store move --from STORE [--cancel] [OPTIONS]
 
@@ -62,8 +61,7 @@ export const store: Verb = {
       else tellMoved(await moveStore(options), terminal)
       return 0
     } catch (error) {
-      if (error instanceof StoreUnavailable) throw new Failure(error.message)
-      throw error
+      throw storeFailure(error)
     } finally {
       progress.clear()
       for (const signal of SIGNALS) process.off(signal, onSignal)

@@ -1,11 +1,9 @@
 /** The configuration that serves, and what became of the last reload. */
 import type { ConfigState } from '../../admin/view.ts'
-import type { ConfigError, LoadResult } from '../../config/load.ts'
+import type { ConfigError } from '../../config/load.ts'
 import type { GatewayConfig } from '../../config/types.ts'
 import type { Plugin } from '../../core/plugin.ts'
-
-/** A configuration that was loaded and has no fault. */
-export type Loaded = Extract<LoadResult, { config: GatewayConfig }>
+import type { Loaded } from '../problems.ts'
 
 export class CurrentConfig {
   /** Absolute path of the main file. */

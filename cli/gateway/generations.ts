@@ -5,7 +5,7 @@ import type { BuildOptions, Chain } from '../../core/engine/chain.ts'
 import type { Generation } from '../../http/ingress.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
 import { buildAssembly, resolveSimulator } from '../assembly.ts'
-import type { Loaded } from './current.ts'
+import type { Loaded } from '../problems.ts'
 
 export interface BuiltGeneration extends Generation {
   /** What shows only once the plugins are created. */

@@ -10,7 +10,7 @@ import { openStore } from '../../stores/index.ts'
 import { DRAIN_TAIL, drainOf, holdsDrained } from '../../stores/redis/drained.ts'
 import { Shipping } from '../../stores/ship/background.ts'
 import { checkTarget, nameOfTarget } from '../../stores/ship/ship.ts'
-import type { Loaded } from './current.ts'
+import type { Loaded } from '../problems.ts'
 
 /** Time in milliseconds between two looks whether the store answers, at a start. */
 const STORE_AGAIN_MS = 250
