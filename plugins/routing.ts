@@ -63,7 +63,7 @@ export const routing = definePlugin({
             keepsFirstCall = true
           }
         }
-        x.set(plan, { search: way.search, keepsFirstCall })
+        x.set(plan, { search: way.search, keepsFirstCall, input: x.get(estimate).input })
         if (way.conversation !== conversation) x.set(upstreamConversation, way.conversation)
         return choose(x, way.conversation, way.judged)
       },
@@ -162,7 +162,7 @@ async function withBytes(
     x.set(candidates, inOrder(x, conversation, fit))
     return undefined
   }
-  // What was fetched is not billed by its size, but it must not pass the window unseen.
+  // What was fetched is not billed by its size, but it counts in limits and in the window.
   const count = x.peek(counted)
   const tokens = (await count?.again(fetched.whole)) ?? x.get(estimate).input
   if (typeof tokens !== 'number') return tokens
@@ -171,6 +171,7 @@ async function withBytes(
   const judged = judge(x, fetched.whole, tokens)
   // A fetched file may have a type that no backend takes.
   if (judged.fit.length === 0) return refusal(x, fetched.whole, judged.why)
+  x.set(plan, { ...x.get(plan), input: Math.max(tokens, x.get(estimate).input) })
   x.set(upstreamConversation, fetched.whole)
   x.set(candidates, inOrder(x, conversation, judged.fit))
   return undefined

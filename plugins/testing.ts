@@ -358,6 +358,8 @@ function testCalls(options: RunOptions<any>, incoming: MemoryIncoming, requests:
           served: undefined,
           failed: [],
           promptTaken: false,
+          furtherInput: 0,
+          calledAgain() {},
           answered() {},
           failure() {},
           tookPrompt() {},

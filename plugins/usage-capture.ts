@@ -3,7 +3,16 @@ import { ZERO_USAGE } from '../core/canon/events.ts'
 import { cost } from '../core/canon/money.ts'
 import { conversation, definePlugin, type Exchange, estimate, type Settlement, slot, usage } from '../core/plugin.ts'
 import { TokenCounter } from '../meter/index.ts'
-import { callReport, consumption, identity, model, receivedBytes, reservation, takenOver } from './shared/slots.ts'
+import {
+  callReport,
+  consumption,
+  identity,
+  model,
+  plan,
+  receivedBytes,
+  reservation,
+  takenOver,
+} from './shared/slots.ts'
 
 const tally = slot<Tally>('tally')
 /** Bytes of a proxied reply. */
@@ -51,7 +60,8 @@ export const usageCapture = definePlugin({
         if (billed || report?.promptTaken) {
           const { usage: used, cost } = priced(x, consumedBy(x, count))
           const left = settlement.outcome === 'client_gone'
-          x.set(consumption, { usage: used, unbilled: left ? Math.max(0, cost - final.cost) : 0 })
+          const sent = Math.max(x.peek(plan)?.input ?? 0, used.input) + (report?.furtherInput ?? 0)
+          x.set(consumption, { usage: used, sent, unbilled: left ? Math.max(0, cost - final.cost) : 0 })
         }
         const received = x.peek(receivedBytes)
         const row = {

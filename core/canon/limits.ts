@@ -33,6 +33,11 @@ export interface Consumed {
    * client stayed for them; the bill has what was delivered (BILL-3).
    */
   usage: Usage
+  /**
+   * The prompt tokens that went to backends: at least those of `usage`, more where a file was fetched or a search took
+   * several requests. Limits of tokens count them; nobody is billed for what is beyond `usage`.
+   */
+  sent: number
   /** What the ledger row bills, in nano-USD. */
   billed: number
   /**
@@ -104,7 +109,7 @@ export const COUNTED = {
     ],
     words: 'tokens',
     reserve: (input, output) => input + output,
-    settle: ({ usage }) => usage.input + usage.output,
+    settle: ({ usage, sent }) => sent + usage.output,
     counts: 'input and output',
     denied: 'Tokens per minute or day.',
     cure: 'Wait as `Retry-After` says; send less, or lower the output cap, which is reserved.',
@@ -117,7 +122,7 @@ export const COUNTED = {
     ],
     words: 'input tokens',
     reserve: input => input,
-    settle: ({ usage }) => usage.input,
+    settle: ({ sent }) => sent,
     counts: 'input',
     denied: 'Input tokens per minute or day.',
     cure: 'Wait as `Retry-After` says; send shorter prompts.',
@@ -214,6 +219,12 @@ export const MAXIMA = [
     counts: 'the most that one request can cost',
     denial: '`request_spend_cap_exceeded`',
   },
+  {
+    name: 'max_searches',
+    description: 'Most web searches that the gateway makes for one request.',
+    counts: 'the searches of one request',
+    denial: 'none: the model is told that it has used up its searches, and answers',
+  },
 ] as const satisfies readonly (Limit & { counts: string; denial: string })[]
 
 export type Dimension = keyof typeof COUNTED
@@ -257,7 +268,12 @@ export const cellPrefix = (key: string | null, model: string | null): string =>
   (key === null ? 'o:' : `k:${key}:`) + (model === null ? '' : `m:${model}:`)
 
 /** The least that an exchange counts once it was admitted, whatever became of it: a request, and its prompt. */
-const admitted = (input: number): Consumed => ({ usage: { ...ZERO_USAGE, input }, billed: 0, unbilled: 0 })
+const admitted = (input: number): Consumed => ({
+  usage: { ...ZERO_USAGE, input },
+  sent: input,
+  billed: 0,
+  unbilled: 0,
+})
 
 /**
  * What buckets count of an exchange that a crash cut off (outcome `lost`): all that its organization and key may have

@@ -85,6 +85,10 @@ export interface CallReport {
    * error status: providers charge for neither.
    */
   readonly promptTaken: boolean
+  /** Prompt tokens of the exchange's calls after the first one. */
+  readonly furtherInput: number
+  /** A layer makes a further call, whose prompt has this many tokens. */
+  calledAgain(promptTokens: number): void
   answered(backend: Backend): void
   /** @param headers of the request; their values are removed from what the provider said */
   failure(attempt: AttemptFailure, error: GatewayError, headers: Readonly<Record<string, string>>): void

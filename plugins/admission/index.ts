@@ -18,6 +18,7 @@ import {
   identity,
   limitsCheck,
   model,
+  plan,
   preparing,
   reservation,
   unsent,
@@ -51,7 +52,7 @@ export const admission = definePlugin({
   provides: [reservation],
   mayProvide: [limitsCheck, unsent],
   // Above what fills them it would admit every prompt as one of no tokens and of no price. A `proxy` route has none.
-  reads: [conversationSlot, model, estimate],
+  reads: [conversationSlot, model, estimate, plan],
   aboveTerminal: true,
   dryRun: 'safe',
   // Admission reserves, and opens the ledger row. The plugin that fills `usage` closes the row, and the reservation is
@@ -158,7 +159,8 @@ export const admission = definePlugin({
       const requested = x.peek(model)
       const set = cellSet(caller, requested?.id ?? null)
       const conversation = x.peek(conversationSlot)
-      const input = x.peek(estimate)?.input ?? 0
+      // With what was fetched for it. The row below has the prompt that is billed.
+      const input = x.peek(plan)?.input ?? x.peek(estimate)?.input ?? 0
       const price = requested?.price && caller.organization.billing !== 'free' ? requested.price : null
       const backends = x.peek(candidates) ?? requested?.backends ?? []
       const cap = conversation
@@ -235,7 +237,7 @@ export const admission = definePlugin({
           model: requested?.id ?? '',
           price_book: config.price_book,
           billing: caller.organization.billing,
-          input_tokens: input,
+          input_tokens: x.peek(estimate)?.input ?? 0,
         })
       }
       // Counted before the store is asked, so that exchanges that wait for its answer count too.

@@ -16,6 +16,7 @@ export function finals(cells: readonly Cell[], reserved: readonly number[], x: E
   const consumed: Consumed = {
     // An operator's plugin may fill `usage` and count no consumption: then the bill is all that is known.
     usage: known?.usage ?? billed?.usage ?? ZERO_USAGE,
+    sent: known?.sent ?? billed?.usage.input ?? 0,
     billed: billed?.cost ?? 0,
     unbilled: known?.unbilled ?? 0,
   }

@@ -86,6 +86,11 @@ export interface Plan {
    * reply's first call and drops later ones (TOOL-5, decision 59).
    */
   readonly keepsFirstCall: boolean
+  /**
+   * Prompt tokens of what is sent, at least those of the estimate: what was fetched for it counts in limits, window and
+   * exposure. The bill has the estimate.
+   */
+  readonly input: number
 }
 
 /**

@@ -14,11 +14,16 @@ export class Report implements CallReport {
   served: Backend | undefined
   failed = NONE
   promptTaken = false
+  furtherInput = 0
   readonly #facts: Pick<CallFacts, 'set'>
 
   constructor(facts: Pick<CallFacts, 'set'>) {
     this.#facts = facts
     facts.set(callReport, this)
+  }
+
+  calledAgain(promptTokens: number): void {
+    this.furtherInput += promptTokens
   }
 
   answered(backend: Backend): void {

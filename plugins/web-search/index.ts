@@ -1,6 +1,7 @@
 import { definePlugin } from '../../core/plugin.ts'
 import { count, duration, nullable, object, size, text } from '../../core/tools/vocabulary.ts'
-import { type HostedSearch, hostedSearch, plan } from '../shared/slots.ts'
+import { leastOf } from '../shared/account-limits.ts'
+import { type HostedSearch, hostedSearch, identity, plan as planSlot } from '../shared/slots.ts'
 import { sharedTicker } from '../shared/ticker.ts'
 import { searchToolOf, withSearchFunction } from './function-form.ts'
 import { OpenSearches } from './provider.ts'
@@ -58,9 +59,12 @@ export const webSearch = definePlugin({
         return undefined
       },
       callLayer: next => (call, sink) => {
-        const search = call.facts.peek(plan)?.search
+        const search = call.facts.peek(planSlot)?.search
         if (!search) return next(call, sink)
-        const options = { plan: search, provider: searches.of(search.provider), ticker, log }
+        const caller = call.facts.peek(identity)
+        const allowed = caller && leastOf('max_searches', caller, call.asked.model)
+        const plan = { ...search, maxSearches: Math.min(search.maxSearches, allowed ?? Number.POSITIVE_INFINITY) }
+        const options = { plan, provider: searches.of(search.provider), ticker, log }
         return new SearchLoop(call, sink, next, options).start()
       },
       close: () => searches.close(),

@@ -18,7 +18,14 @@
  * A round with calls of the client's own tools is the last: its searches are run and shown, and the client answers the
  * other calls. The same loop continues a native search that its provider pauses.
  */
-import { type Conversation, capped, formOf, type SearchResult, type SearchTool } from '../../core/canon/conversation.ts'
+import {
+  type Conversation,
+  capped,
+  formOf,
+  type SearchResult,
+  type SearchTool,
+  type Turn,
+} from '../../core/canon/conversation.ts'
 import type { FinishEvent, FinishReason, StreamEvent } from '../../core/canon/events.ts'
 import { ReplyRecorder } from '../../core/canon/recorder.ts'
 import { Sequencer } from '../../core/engine/sequence.ts'
@@ -33,8 +40,8 @@ import {
 } from '../../core/plugin.ts'
 import { resultsOf, type SearchErrorCode, type SearchProvider } from '../../core/ports/search.ts'
 import type { Ticker, Ticking } from '../../core/tools/ticker.ts'
-import { TokenCounter } from '../../meter/index.ts'
-import type { SearchPlan } from '../shared/slots.ts'
+import { PromptCount, TokenCounter } from '../../meter/index.ts'
+import { plan as planSlot, type SearchPlan } from '../shared/slots.ts'
 import { append, relaxed, resultOf, withoutSearch } from './function-form.ts'
 import { RoundsUsage } from './rounds-usage.ts'
 import { Search } from './search.ts'
@@ -106,6 +113,8 @@ export class SearchLoop extends SinkAround implements CallControl, Ticking {
   /** The conversation of the current round. */
   #conversation: Conversation
   #round: Round
+  /** Tokens of the prompt of the current round. */
+  #promptTokens: number
   /** Rounds before the current one. */
   #earlierRounds = 0
   /** Searches that were run, by the gateway or by the provider. */
@@ -137,6 +146,7 @@ export class SearchLoop extends SinkAround implements CallControl, Ticking {
       plan.name === null ? Number.POSITIVE_INFINITY : plan.maxSearches,
     )
     this.#resultBytes = plan.maxResultBytes
+    this.#promptTokens = call.facts.peek(planSlot)?.input ?? 0
     this.#round = new Round(this.#ordered)
     this.#shown = new ShownOrder(event => sink.emit(event))
     if (this.#name === null) return
@@ -350,13 +360,13 @@ export class SearchLoop extends SinkAround implements CallControl, Ticking {
     const said = turns.at(-1)
     // The provider has continued the search in which it had paused: this round has the whole search.
     if (round.resumed !== null && said) turns[turns.length - 1] = { ...said, parts: said.parts.slice(0, -1) }
-    append(turns, 'assistant', round.recorder.turn()?.parts ?? [])
-    append(
-      turns,
-      'tool',
-      round.searches.map(search => resultOf(search, this.#tool.path)),
-    )
+    const spoken = round.recorder.turn()?.parts ?? []
+    const found = round.searches.map(search => resultOf(search, this.#tool.path))
+    append(turns, 'assistant', spoken)
+    append(turns, 'tool', found)
     this.#earlierRounds++
+    this.#promptTokens += tokensOf(before, spoken, found)
+    this.#call.report.calledAgain(this.#promptTokens)
     const next: Conversation = { ...capped(before, left), turns, toolChoice: relaxed(before.toolChoice, this.#name) }
     if (this.#name === null) this.#lowerNativeLimits(next)
     else if (this.#mustAnswer()) next.toolChoice = withoutSearch(next, this.#name)
@@ -434,6 +444,15 @@ export class SearchLoop extends SinkAround implements CallControl, Ticking {
     this.#shown.drain()
     this.#conclude({ type: 'finish', reason })
   }
+}
+
+/** What a round adds to the prompt of the next one, in tokens. There are no files in it. */
+function tokensOf(before: Conversation, spoken: Turn['parts'], found: Turn['parts']): number {
+  const turns: Turn[] = []
+  append(turns, 'assistant', spoken)
+  append(turns, 'tool', found)
+  const { output: _, ...rest } = before
+  return new PromptCount({ ...rest, system: [], tools: [], turns }).now({ image_tokens: 0, document_tokens: 0 })
 }
 
 /** Bytes of the texts of a result. */

@@ -8,7 +8,7 @@ import type { Limits } from '../../config/types.ts'
 import { conversation, estimate, usage } from '../../core/plugin.ts'
 import { isLimit, type Store } from '../../core/ports/store.ts'
 import { admission } from '../../plugins/admission/index.ts'
-import { consumption, identity, model, reservation } from '../../plugins/shared/slots.ts'
+import { consumption, identity, model, plan, reservation } from '../../plugins/shared/slots.ts'
 import {
   createSharedState,
   ManualClock,
@@ -553,4 +553,25 @@ test('a store that answers late decides as one that answers at once', async () =
   const ask = requests(caller({ limits: { requests_per_day: 1 } }), lateStore(await memoryStore()))
   assert.equal((await ask()).status, 200)
   assert.equal((await ask()).json.error.code, 'requests_limit_exceeded')
+})
+
+// 2.8 million tokens of fetched text counted as 1,509, and searches counted their first prompt alone.
+test('[LIM-4] what was fetched and what further calls sent counts in limits of tokens; bill and row have the prompt', async () => {
+  const { ask } = await limited({ input_tokens_per_minute: 10_000, tokens_per_day: 20_000 })
+  const fetched = [plan, { search: null, keepsFirstCall: false, input: 3000 }] as const
+  const billed = { input: 10, cached: 0, output: 5 }
+  const run = await ask({}, { slots: [fetched, [consumption, { usage: billed, sent: 7000, unbilled: 0 }]] })
+  const { input, cells, states } = run.exchange.get(reservation)
+  assert.equal(input, 3000)
+  assert.equal(states[cells.findIndex(({ dimension }) => dimension === 'input_tokens')]!.remaining, 7000)
+  assert.deepEqual(
+    dimensionsOf(await ask()),
+    [
+      ['o:tpd', 20_000 - 7005 - 1000],
+      ['o:itpm', 2990],
+    ],
+    'settled with all that was sent',
+  )
+  const over = await ask({}, { slots: [[plan, { search: null, keepsFirstCall: false, input: 3000 }]] })
+  assert.deepEqual([over.status, over.json.error.code], [429, 'input_tokens_limit_exceeded'])
 })

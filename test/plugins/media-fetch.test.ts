@@ -21,6 +21,7 @@ import {
   identity,
   mediaFetch,
   model,
+  plan,
   rights,
   upstreamConversation,
 } from '../../plugins/shared/slots.ts'
@@ -553,6 +554,10 @@ describe('fetching', { skip }, () => {
     ] as const) {
       const fits = await route([pdfPart(path)], [backend('gemini')], { window: Math.max(pages, 1500) + 100 })
       assert.equal(fits.status, 200)
+      // Limits and exposure count it; the bill keeps the estimate.
+      const { input } = fits.exchange.get(plan)
+      assert.ok(input >= pages && input < pages + 1600, `${path}: ${input}`)
+      assert.equal(fits.exchange.get(estimate).input, 10)
     }
     const over = await route([pdfPart('/words.txt')], [backend('gemini')], { window: 8000 })
     assert.deepEqual([over.status, over.json.error.code], [400, 'context_length_exceeded'])

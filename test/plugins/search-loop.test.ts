@@ -5,9 +5,10 @@ import fc from 'fast-check'
 import type { Conversation, SearchResult } from '../../core/canon/conversation.ts'
 import { GatewayError } from '../../core/canon/errors.ts'
 import type { StreamEvent } from '../../core/canon/events.ts'
-import type { Call, Exchange, Plugin, Send } from '../../core/plugin.ts'
+import type { Call, Exchange, Plugin, Send, Slot } from '../../core/plugin.ts'
 import { SearchFailed, type SearchOptions, type SearchProvider } from '../../core/ports/search.ts'
 import { Ticker } from '../../core/tools/ticker.ts'
+import { plan as planSlot } from '../../plugins/shared/slots.ts'
 import { plainConversation } from '../../plugins/testing.ts'
 import { withSearchFunction } from '../../plugins/web-search/function-form.ts'
 import { SearchLoop, type SearchLoopOptions } from '../../plugins/web-search/search-loop.ts'
@@ -46,6 +47,8 @@ async function start(setup: Setup = {}, asked: Partial<Conversation> = {}, plugi
   const { conversation, ...form } = withSearchFunction(client)!
   const provider = new ByHand()
   const rounds: Conversation[] = []
+  /** The prompt tokens that later rounds report. */
+  const further: number[] = []
   let x!: Exchange
   let loop!: SearchLoop
   const r = await run([
@@ -53,7 +56,12 @@ async function start(setup: Setup = {}, asked: Partial<Conversation> = {}, plugi
     ...plugins,
     terminal(exchange => {
       x = exchange
-      const call = { sent: conversation, clocks, startedMono: x.clock.mono(), facts: x } as unknown as Call
+      const facts = {
+        ...{ id: x.id, clock: x.clock, defer: x.defer.bind(x) },
+        peek: (slot: Slot<unknown>) => (slot.name === planSlot.name ? { input: 1000 } : x.peek(slot)),
+      }
+      const report = { calledAgain: (tokens: number) => void further.push(tokens) }
+      const call = { sent: conversation, clocks, startedMono: x.clock.mono(), facts, report } as unknown as Call
       const next: Send = round => {
         rounds.push(round.sent)
         return { pause() {}, resume() {}, abort: () => undefined }
@@ -85,7 +93,20 @@ async function start(setup: Setup = {}, asked: Partial<Conversation> = {}, plugi
     loop.end()
   }
   const shown = () => r.events().filter(e => e.type !== 'start' && e.type !== 'keep-alive')
-  return { ...r, x, loop, provider, rounds, push, call, search, finish, shown, types: () => shown().map(e => e.type) }
+  return {
+    ...r,
+    x,
+    loop,
+    provider,
+    rounds,
+    further,
+    push,
+    call,
+    search,
+    finish,
+    shown,
+    types: () => shown().map(e => e.type),
+  }
 }
 const page = (n: number): SearchResult => ({
   title: `Page ${n}`,
@@ -275,6 +296,22 @@ test('[STR-6] a reply that is only drained, for its usage, starts no search and 
     [['a', true]],
   )
   assert.equal(t.rounds.length, 0)
+})
+
+// 128 searches sent 2.9 million tokens, of which 16 counted in the limits.
+test('each round counts the whole prompt that it sends: that of the round before, what was said, and what was found', async () => {
+  const t = await start()
+  t.push(...t.search('a'))
+  t.provider.of('a').answer([page(1)])
+  await turn()
+  t.finish()
+  t.push(...t.search('b'))
+  t.provider.of('b').answer([{ ...page(2), text: 'word '.repeat(500) }])
+  await turn()
+  t.finish()
+  const [second, third] = t.further as [number, number]
+  assert.ok(second > 1010 && second < 1100, `${second}: a call and a page`)
+  assert.ok(third - second > 400 && third - second < 500, `${third - second}: a call and a page of 400 words`)
 })
 
 test('[MSG-3] a slow client’s pause is not the model’s silence', async () => {

@@ -8,7 +8,15 @@ import type { StreamEvent } from '../../core/canon/events.ts'
 import { conversation, estimate, usage } from '../../core/plugin.ts'
 import type { LedgerRow } from '../../core/ports/store.ts'
 import { countTokens } from '../../meter/index.ts'
-import { callReport, identity, model, receivedBytes, reservation } from '../../plugins/shared/slots.ts'
+import {
+  callReport,
+  consumption,
+  identity,
+  model,
+  plan,
+  receivedBytes,
+  reservation,
+} from '../../plugins/shared/slots.ts'
 import {
   GatewayError,
   ManualClock,
@@ -233,4 +241,18 @@ test('a proxied reply: bytes both ways, and no tokens', async () => {
   })
   assert.equal(outcomes.length, 1)
   assert.deepEqual([outcomes[0].bytes_in, outcomes[0].bytes_out, outcomes[0].usage.output], [40, 500, 0])
+})
+
+test('consumption has all prompt tokens that were sent: what was fetched, and the prompts of further calls', async () => {
+  const report = { served: backend(), promptTaken: true, failed: [], furtherInput: 4000 }
+  const { exchange, row } = await run([text('hi')], {
+    slots: [
+      [plan, { search: null, keepsFirstCall: false, input: 2500 }],
+      [callReport, report],
+    ],
+  })
+  assert.equal(exchange.get(consumption).sent, 6500)
+  assert.equal(row.input_tokens, 100)
+  const plain = await run([text('hi')])
+  assert.equal(plain.exchange.get(consumption).sent, 100)
 })
