@@ -25,7 +25,7 @@ const ELSEWHERE: readonly [RegExp, string][] = [
   [/^npm run size$/, 'installs the project twice; continuous integration runs it'],
   [/^npm run mutants\b/, 'runs the tests many times; test/mutants/mutations.test.ts tests what it draws'],
   [/^npm run spec\b/, 'test/spec tries the same rows'],
-  [/^npm run attack\b/, 'test/bench/attack.long.test.ts runs it'],
+  [/^npm run attack\b/, 'test/attack/attack.long.test.ts runs it'],
   [/^npm run (?:check|fix)$/, 'continuous integration checks, beside this run; fix writes what check asks for'],
   [/^ssh /, 'needs another machine'],
   [/ \| socat stdio /, 'test/deploy/deploy.test.ts says the same to a running HAProxy'],

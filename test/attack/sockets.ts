@@ -6,9 +6,9 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
-import { findProgram } from '../../test/ensure-deps.ts'
-import { freePort } from '../../test/ports.ts'
-import { start, temporaryFolder } from '../children.ts'
+import { start, temporaryFolder } from '../../bench/children.ts'
+import { findProgram } from '../ensure-deps.ts'
+import { freePort } from '../ports.ts'
 import {
   bodyOf,
   finish,

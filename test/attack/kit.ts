@@ -4,9 +4,9 @@ import { createHash } from 'node:crypto'
 import { closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Agent, request } from 'undici'
-import { printed, start, startProgram, stop, temporaryFolder } from '../children.ts'
-import { residentBytes } from '../machine.ts'
-import { generator } from '../meter-corpora.ts'
+import { printed, start, startProgram, stop, temporaryFolder } from '../../bench/children.ts'
+import { residentBytes } from '../../bench/machine.ts'
+import { generator } from '../../bench/meter-corpora.ts'
 import { ANSWER_MS, type Breaches, LOOP_MS, type Promised } from './breaches.ts'
 
 export const MIB = 2 ** 20

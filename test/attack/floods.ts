@@ -6,8 +6,8 @@
  */
 import type { ChildProcess } from 'node:child_process'
 import { join } from 'node:path'
-import { output, printed, startProgram } from '../children.ts'
-import { percentile } from '../load/percentile.ts'
+import { output, printed, startProgram } from '../../bench/children.ts'
+import { percentile } from '../../bench/load/percentile.ts'
 import { FLOOD_MIB, LOOP_MS, P99_FLOOR_MS, P99_RATIO } from './breaches.ts'
 import type { Job, Kind } from './flood.ts'
 import {

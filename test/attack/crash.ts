@@ -3,10 +3,10 @@
  * whole must have its row in the ledger once, completed and with its cost.
  */
 import { join } from 'node:path'
+import { startRedis } from '../../bench/redis-server.ts'
 import { systemClock } from '../../core/tools/clock.ts'
 import { openStore } from '../../stores/index.ts'
-import { findProgram } from '../../test/ensure-deps.ts'
-import { startRedis } from '../redis-server.ts'
+import { findProgram } from '../ensure-deps.ts'
 import { bodyOf, Gateway, judge, keyOf, MIB, PATHS, type Part, peakBytes, type Result, send } from './kit.ts'
 
 const PART = 'crash'

@@ -8,7 +8,7 @@
  *   npm run attack -- --floods digits,ages          some kinds of floods, and no other part
  */
 import { parseArgs } from 'node:util'
-import { busyWith, machine } from '../machine.ts'
+import { busyWith, machine } from '../../bench/machine.ts'
 import { bodies } from './bodies.ts'
 import { Breaches, PROMISES } from './breaches.ts'
 import { crash } from './crash.ts'

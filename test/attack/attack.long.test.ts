@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { KINDS } from '../../bench/attack/floods.ts'
+import { KINDS } from './floods.ts'
 
 const ROOT = join(import.meta.dirname, '..', '..')
 const PARTS = ['bodies', 'large', 'sockets', 'tenants', 'upstreams', 'crash', 'flood']
@@ -18,10 +18,7 @@ interface Report {
 }
 
 function attack(...args: string[]): Promise<{ code: number; out: string; err: string }> {
-  const command = [
-    ...process.execArgv.filter(flag => flag.startsWith('--disable')),
-    join(ROOT, 'bench/attack/index.ts'),
-  ]
+  const command = [...process.execArgv.filter(flag => flag.startsWith('--disable')), join(ROOT, 'test/attack/index.ts')]
   return new Promise(resolve =>
     execFile(process.execPath, [...command, ...args], (error, out, err) =>
       resolve({ code: error ? Number(error.code ?? 1) : 0, out, err }),
