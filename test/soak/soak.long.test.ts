@@ -6,7 +6,7 @@ import { test } from 'node:test'
 import { promisify } from 'node:util'
 import { findProgram } from '../ensure-deps.ts'
 
-const SOAK = join(import.meta.dirname, '..', '..', 'bench', 'soak.ts')
+const SOAK = join(import.meta.dirname, 'index.ts')
 
 function soak(...args: string[]): Promise<{ code: number; out: string; err: string }> {
   return new Promise(resolve =>

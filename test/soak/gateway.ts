@@ -1,17 +1,17 @@
 /**
- * The gateway of the soak, in its own process, which `bench/soak.ts` forks. It takes the messages `weigh`, `measure`,
+ * The gateway of the soak, in its own process, which `test/soak/index.ts` forks. It takes the messages `weigh`, `measure`,
  * `reload` and `close`, and answers each.
  *
  *   argv: FILE
  */
 import { Session } from 'node:inspector'
 import v8 from 'node:v8'
-import { buildGateway } from '../cli/gateway.ts'
-import { RunningExchange } from '../core/engine/exchange/index.ts'
-import type { Logger } from '../core/plugin.ts'
-import type { Cell } from '../core/ports/store.ts'
-import { DenseSet, IdMap } from '../core/tools/collections.ts'
-import { Attempt } from '../plugins/translation/attempt.ts'
+import { buildGateway } from '../../cli/gateway.ts'
+import { RunningExchange } from '../../core/engine/exchange/index.ts'
+import type { Logger } from '../../core/plugin.ts'
+import type { Cell } from '../../core/ports/store.ts'
+import { DenseSet, IdMap } from '../../core/tools/collections.ts'
+import { Attempt } from '../../plugins/translation/attempt.ts'
 
 /** What can be measured quickly, with any number of open streams. */
 export interface Weight {
@@ -75,7 +75,7 @@ ledger.intent = row => {
   intent(row)
 }
 
-/** The limits that bench/soak.ts gives the organization. */
+/** The limits that test/soak/index.ts gives the organization. */
 const SLOTS = 1_000_000
 const SPEND = 1e15
 const CELLS: Cell[] = [

@@ -12,9 +12,9 @@ import { Agent, request } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { Progress } from '../cli/progress.ts'
-import { startSimulator } from '../providers/simulator/server.ts'
-import type { Measure, Weight } from './soak-gateway.ts'
+import { Progress } from '../../cli/progress.ts'
+import { startSimulator } from '../../providers/simulator/server.ts'
+import type { Measure, Weight } from './gateway.ts'
 
 const { values } = parseArgs({
   options: {
@@ -132,7 +132,7 @@ organizations:
 `,
 )
 
-const child = fork(join(import.meta.dirname, 'soak-gateway.ts'), [file], {
+const child = fork(join(import.meta.dirname, 'gateway.ts'), [file], {
   execArgv: ['--disable-warning=ExperimentalWarning', '--expose-gc'],
 })
 const stop = () => {
