@@ -9,7 +9,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
-import { type FaultServer, startFaultServer } from '../faults/server.ts'
+import { type FaultServer, startFaultServer } from '../fake-upstream/server.ts'
 import { defaultYaml, KEY, startGateway, type TestGateway } from './harness.ts'
 
 const NAME = `sl${process.pid}`

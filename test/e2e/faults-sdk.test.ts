@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import Anthropic from '@anthropic-ai/sdk'
 import OpenAI from 'openai'
-import { type Fault, settle } from '../faults/server.ts'
+import { type Fault, settle } from '../fake-upstream/server.ts'
 import { startTable, type Table } from '../faults/table.ts'
 
 let table: Table & { close(): Promise<void> }

@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
-import { behave, type Fault, type FaultServer, settle, startFaultServer, type Turn } from '../faults/server.ts'
+import { behave, type Fault, type FaultServer, settle, startFaultServer, type Turn } from '../fake-upstream/server.ts'
 import { read, TableClock } from '../faults/table.ts'
 import { KEY, sha256, startGateway, type TestGateway } from './harness.ts'
 

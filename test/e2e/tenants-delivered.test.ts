@@ -8,7 +8,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { describe, test } from 'node:test'
 import { eventually } from '../eventually.ts'
-import { behave, type FaultServer, startFaultServer } from '../faults/server.ts'
+import { behave, type FaultServer, startFaultServer } from '../fake-upstream/server.ts'
 import { RawClient } from '../listener/harness.ts'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
 

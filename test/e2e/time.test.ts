@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ManualClock } from '../../core/tools/clock.ts'
 import { servedBy } from '../../plugins/shared/slots.ts'
-import { behave, startFaultServer } from '../faults/server.ts'
+import { behave, startFaultServer } from '../fake-upstream/server.ts'
 import { startGateway, type TestGateway } from './harness.ts'
 
 async function withClock(run: (t: TestGateway, clock: ManualClock) => Promise<void>): Promise<void> {

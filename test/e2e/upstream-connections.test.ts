@@ -7,8 +7,8 @@ import { type AddressInfo, connect, type LookupFunction, type Socket } from 'nod
 import { after, before, type TestContext, test } from 'node:test'
 import { Http1Client } from '../../plugins/upstream/http1/client.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
+import { startFaultServer } from '../fake-upstream/server.ts'
 import { type Certificates, hasOpenssl, makeCertificates } from '../faults/certificates.ts'
-import { startFaultServer } from '../faults/server.ts'
 import { read, saidIn, TableClock } from '../faults/table.ts'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
 

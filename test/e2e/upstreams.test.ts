@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto'
 import { type TestContext, test } from 'node:test'
 import { gzipSync } from 'node:zlib'
 import { dialects } from '../../providers/index.ts'
-import { behave, type Fault, type FaultServer, settle, startFaultServer, type Turn } from '../faults/server.ts'
+import { behave, type Fault, type FaultServer, settle, startFaultServer, type Turn } from '../fake-upstream/server.ts'
 import { read, saidIn, TableClock } from '../faults/table.ts'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
 

@@ -5,7 +5,7 @@ import { writeFile } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { describe, test } from 'node:test'
 import { eventually, standsStill } from '../eventually.ts'
-import { startFaultServer } from '../faults/server.ts'
+import { startFaultServer } from '../fake-upstream/server.ts'
 import { TableClock } from '../faults/table.ts'
 import {
   defaultYaml,

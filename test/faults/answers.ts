@@ -1,5 +1,5 @@
 /** Error answers as the providers document them, and their errors inside streams. */
-import type { Fault } from './server.ts'
+import type { Fault } from '../fake-upstream/server.ts'
 import { cut, type Expected, type MODELS, type Row } from './table.ts'
 
 type Dialect = Exclude<keyof typeof MODELS, 'closed' | 'plain-tls'>

@@ -1,5 +1,5 @@
 /** Bodies that are not what the dialect says, framed as they should be. */
-import type { Fault, Turn } from './server.ts'
+import type { Fault, Turn } from '../fake-upstream/server.ts'
 import { cut, failed, MODES, type Mode, type Row } from './table.ts'
 
 const STREAMS: readonly Mode[] = ['streamed', 'collected']

@@ -6,8 +6,8 @@ import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { ManualClock, type Timer } from '../../core/tools/clock.ts'
 import { startGateway, type TestGateway, type TestOptions } from '../e2e/harness.ts'
+import { type Fault, type FaultServer, startFaultServer } from '../fake-upstream/server.ts'
 import { freePort } from '../ports.ts'
-import { type Fault, type FaultServer, startFaultServer } from './server.ts'
 
 export const SURFACES = ['chat', 'responses', 'messages'] as const
 export type SurfaceName = (typeof SURFACES)[number]

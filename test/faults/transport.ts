@@ -1,6 +1,6 @@
 /** Faults of TCP, TLS and HTTP, whatever the body would have said. */
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib'
-import { type Fault, settle, type Turn } from './server.ts'
+import { type Fault, settle, type Turn } from '../fake-upstream/server.ts'
 import { cut, failed, type Row } from './table.ts'
 
 const unavailable = { status: 503, code: 'provider_unavailable', retryAfter: true } as const

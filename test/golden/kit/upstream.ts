@@ -2,7 +2,7 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { usualReply } from './replies.ts'
+import { usualReply } from '../../fake-upstream/replies.ts'
 
 export interface Reply {
   status?: number
