@@ -3,8 +3,8 @@
  * proper HTTP, from a server of this part. A cut reply must not look complete, nothing of the upstream may reach the
  * client, and faults that one organization provokes must not take the backend from another one.
  */
-import { createServer, type Socket } from 'node:net'
 import { gzipSync } from 'node:zlib'
+import { startFakeUpstream, type Turn } from '../fake-upstream/server.ts'
 import {
   type Answer,
   bodyOf,
@@ -102,39 +102,16 @@ const RAW: Record<string, () => (string | Buffer)[]> = {
   'a wait in words': () => sized('HTTP/1.1 503 X\r\nretry-after: soon\x7f\r\n', '{}'),
 }
 
-/** A server that answers each request with the bytes that its prompt names, then closes. @returns its address */
-function hostileServer(): Promise<{ url: string; close(): void }> {
-  const sockets = new Set<Socket>()
-  const server = createServer(socket => {
-    sockets.add(socket)
-    let text = ''
-    socket.on('error', () => {})
-    socket.on('close', () => sockets.delete(socket))
-    socket.on('data', data => {
-      text += data.toString('latin1')
-      const name = /\[raw (.*?)\]/.exec(text)?.[1]
-      if (name === undefined) return
-      text = ''
-      for (const piece of RAW[name]?.() ?? [])
-        socket.write(typeof piece === 'string' ? Buffer.from(piece, 'latin1') : piece)
-      socket.end()
-    })
-  })
-  return new Promise(resolve =>
-    server.listen(0, '127.0.0.1', () =>
-      resolve({
-        url: `http://127.0.0.1:${(server.address() as { port: number }).port}`,
-        close() {
-          for (const socket of sockets) socket.destroy()
-          server.close()
-        },
-      }),
-    ),
-  )
+/** Answers each request with the bytes that its prompt names, then closes. */
+async function rawReply(turn: Turn): Promise<void> {
+  const [, name = ''] = /\[raw (.*?)\]/.exec(turn.request.body) ?? []
+  for (const piece of RAW[name]?.() ?? [])
+    await turn.write(typeof piece === 'string' ? Buffer.from(piece, 'latin1') : piece)
+  turn.socket.end()
 }
 
 export async function upstreams({ random, breaches, budgetMs, simulator }: Part): Promise<Result> {
-  const hostile = await hostileServer()
+  const hostile = await startFakeUpstream(rawReply)
   const organizations = { hostile: 'custom', other: 'custom' }
   // Where replies are examined, a breaker would only keep the faults away.
   const upstreamPlugin = '{ breaker: { failures: 1000000, error_rate: 1, open_for: 1ms } }'
@@ -193,7 +170,7 @@ export async function upstreams({ random, breaches, budgetMs, simulator }: Part)
   const figures = []
   for (const [i, gateway] of [faulty, raw, guarded].entries())
     figures.push(await finish(PART, gateway, watches[i]!, breaches))
-  hostile.close()
+  await hostile.close()
   return {
     part: PART,
     cases,

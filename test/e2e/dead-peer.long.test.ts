@@ -9,7 +9,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
-import { type FaultServer, startFaultServer } from '../fake-upstream/server.ts'
+import { behave, type FakeUpstream, startFakeUpstream } from '../fake-upstream/server.ts'
 import { defaultYaml, KEY, startGateway, type TestGateway } from './harness.ts'
 
 const NAME = `sl${process.pid}`
@@ -100,7 +100,7 @@ const provider = (url: string) => `  one: { dialect: openai-chat, base_url: "${u
 
 interface Near {
   t: TestGateway
-  upstream: FaultServer
+  upstream: FakeUpstream
   dial(stream: boolean): ReturnType<typeof dial>
 }
 
@@ -108,7 +108,7 @@ interface Near {
  * A gateway of this process for a client in its namespace; afterwards the client is gone and the way to it open again.
  */
 async function nearGateway(gateway: { listener?: 'node' }, body: (near: Near) => Promise<void>): Promise<void> {
-  const upstream = await startFaultServer()
+  const upstream = await startFakeUpstream()
   const t = await startGateway({
     providers: provider(upstream.url),
     models,
@@ -138,7 +138,7 @@ test('[STR-4] a dead peer is found when nothing more fits on its way, and its up
   if (!possible) return context.skip(SKIPPED)
   await nearGateway({}, async ({ t, upstream, dial }) => {
     const { promise: released, resolve } = Promise.withResolvers<void>()
-    upstream.fault = async turn => {
+    upstream.script = async turn => {
       const { events } = await turn.open()
       await turn.chunk(events[0]!)
       const piece = events[1]!.replace(/"content":"[^"]*"/, `"content":"${'word '.repeat(400)}"`).repeat(20)
@@ -158,7 +158,7 @@ test('[STR-4] node: a peer that dies while it waits for its answer is found by t
   if (!possible) return context.skip(SKIPPED)
   await nearGateway({ listener: 'node' }, async ({ t, upstream, dial }) => {
     const { promise: released, resolve } = Promise.withResolvers<void>()
-    upstream.fault = turn => turn.stall().then(resolve)
+    upstream.script = turn => turn.stall().then(resolve)
     const stalled = upstream.whenStalled()
     dial(false)
     await stalled
@@ -180,7 +180,7 @@ for (const listener of ['uws', 'node'] as const) {
       return context.skip('SKIPPED: net.ipv4.tcp_retries2 can’t be set in a namespace here')
     }
     const folder = await mkdtemp(join(tmpdir(), 'sluice-dead-'))
-    const upstream = await startFaultServer({ host: address('upstream', 1) })
+    const upstream = await startFakeUpstream(behave, { host: address('upstream', 1) })
     const file = join(folder, 'gateway.yaml')
     const server = `drain: 1s, listener: ${listener}, keep_alive: 500ms`
     // Not found by a timer of ours: none of them is shorter than an hour.
@@ -195,7 +195,7 @@ for (const listener of ['uws', 'node'] as const) {
     let client: ChildProcess | undefined
     try {
       const { promise: released, resolve } = Promise.withResolvers<void>()
-      upstream.fault = async turn => {
+      upstream.script = async turn => {
         const { events } = await turn.open()
         await turn.chunk(events[0]!)
         await turn.chunk(events[1]!)

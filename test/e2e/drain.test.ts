@@ -15,7 +15,7 @@ import OpenAI from 'openai'
 import { ManualClock } from '../../core/tools/clock.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
 import { eventually, timersOf } from '../eventually.ts'
-import { startFaultServer } from '../fake-upstream/server.ts'
+import { startFakeUpstream } from '../fake-upstream/server.ts'
 import { TableClock } from '../faults/table.ts'
 import { RawClient } from '../listener/harness.ts'
 import { defaultYaml, KEY, startGateway, type TestGateway } from './harness.ts'
@@ -213,7 +213,7 @@ for (const listener of ['uws', 'node'] as const) {
     })
 
     test('[STR-4] a large buffered reply to a slow client leaves whole, however slowly, until the deadline', async () => {
-      const upstream = await startFaultServer()
+      const upstream = await startFakeUpstream()
       const part = 'word '.repeat(200_000)
       const content = part.repeat(20)
       const frame = (choice: object) =>
@@ -221,7 +221,7 @@ for (const listener of ['uws', 'node'] as const) {
       // Asked for as a stream: a reply that is asked for whole has a smaller bound.
       const frames = Array.from({ length: 20 }, () => frame({ delta: { content: part }, finish_reason: null }))
       frames.push(frame({ delta: {}, finish_reason: 'stop' }), 'data: [DONE]\n\n')
-      upstream.fault = turn => turn.answer(200, frames.join(''), { 'content-type': 'text/event-stream' })
+      upstream.script = turn => turn.answer(200, frames.join(''), { 'content-type': 'text/event-stream' })
       const providers = `  chat: { dialect: openai-chat, base_url: "${upstream.url}" }`
       const models = defaultModel
       const body = JSON.stringify(chat('x', { max_completion_tokens: 9000 }))

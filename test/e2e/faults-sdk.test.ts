@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import Anthropic from '@anthropic-ai/sdk'
 import OpenAI from 'openai'
-import { type Fault, settle } from '../fake-upstream/server.ts'
+import { type Script, settle } from '../fake-upstream/server.ts'
 import { startTable, type Table } from '../faults/table.ts'
 
 let table: Table & { close(): Promise<void> }
@@ -16,7 +16,7 @@ before(async () => {
 after(() => table.close())
 
 const half =
-  (then: Fault): Fault =>
+  (then: Script): Script =>
   async turn => {
     const { events } = await turn.open()
     for (const event of events.slice(0, 5)) await turn.chunk(event)
@@ -24,7 +24,7 @@ const half =
   }
 
 /** Name, fault, class before the head, and its status. */
-const WHOLE: [string, Fault, keyof typeof OpenAI & string, number][] = [
+const WHOLE: [string, Script, keyof typeof OpenAI & string, number][] = [
   ['reset', turn => turn.reset(), 'InternalServerError', 502],
   [
     'garbage',
@@ -46,7 +46,7 @@ const WHOLE: [string, Fault, keyof typeof OpenAI & string, number][] = [
   ],
   ['401', turn => turn.answer(401, '{}'), 'InternalServerError', 502],
 ]
-const CUT: [string, Fault][] = [
+const CUT: [string, Script][] = [
   ['reset', half(turn => turn.reset())],
   ['FIN', half(turn => turn.fin())],
   ['an end without the terminal event', half(async turn => void (await turn.end()))],
@@ -93,7 +93,7 @@ for (const { name, sdk, send } of SENDS) {
     for (const [fault, script, kind, status] of WHOLE) {
       for (const stream of [false, true]) {
         table.clock.advance(60_000)
-        table.upstream.fault = script
+        table.upstream.script = script
         const error = await send(stream).then(
           () => assert.fail(`${fault}: no error`),
           thrown => thrown,
@@ -108,7 +108,7 @@ for (const { name, sdk, send } of SENDS) {
   test(`[ERR-8] [STR-6] ${name}: a stream that breaks off raises a typed error after what was delivered`, async () => {
     for (const [fault, script] of CUT) {
       table.clock.advance(60_000)
-      table.upstream.fault = script
+      table.upstream.script = script
       let events = 0
       const error = await (async () => {
         for await (const _ of await send(true)) events++

@@ -8,15 +8,15 @@ import { after, before, test } from 'node:test'
 import Anthropic from '@anthropic-ai/sdk'
 import fc from 'fast-check'
 import OpenAI from 'openai'
-import { type FaultServer, startFaultServer } from '../fake-upstream/server.ts'
+import { type FakeUpstream, startFakeUpstream } from '../fake-upstream/server.ts'
 import { bare } from '../surfaces/openai-kit.ts'
 import { bodyOf, DIALECTS, PATHS, read, SURFACES, type SurfaceName, type Tool } from './conversations.ts'
 import { startGateway, type TestGateway } from './harness.ts'
 
-let upstream: FaultServer
+let upstream: FakeUpstream
 let t: TestGateway
 before(async () => {
-  upstream = await startFaultServer()
+  upstream = await startFakeUpstream()
   const provider = (dialect: string) => `{ dialect: ${dialect}, base_url: "${upstream.url}", api_key: k }`
   t = await startGateway({
     providers: `  chat: ${provider('openai-chat')}
@@ -128,7 +128,7 @@ for (const [dialect, model] of Object.entries(DIALECTS)) {
     test(`[STR-6] ${dialect} to ${surface}: a random reply is the same streamed and buffered, and a cut one is no reply`, () =>
       fc.assert(
         fc.asyncProperty(directives, pieces, cuts, async (said, sizes, cut) => {
-          upstream.fault = async turn => turn.send(cutUp((await turn.reply()).body, sizes))
+          upstream.script = async turn => turn.send(cutUp((await turn.reply()).body, sizes))
           const buffered = await ask(surface, model, said, false)
           assert.equal(buffered.status, 200, buffered.text)
           const streamed = await ask(surface, model, said, true)
@@ -137,7 +137,7 @@ for (const [dialect, model] of Object.entries(DIALECTS)) {
           const whole = comparable(surface, await accumulate(surface, streamed.text))
           assert.deepEqual(whole, comparable(surface, JSON.parse(buffered.text)))
 
-          upstream.fault = async turn => {
+          upstream.script = async turn => {
             const { body, events } = await turn.reply()
             const left = cut.between
               ? Buffer.from(events.slice(0, Math.floor(cut.share * events.length)).join(''))
@@ -164,9 +164,9 @@ test('[METER-1] a call without arguments counts the same, whether the provider w
     read(surface, await accumulate(surface, (await ask(surface, DIALECTS['anthropic-messages'], said, true)).text))
       .output
   for (const surface of SURFACES) {
-    upstream.fault = async turn => turn.send((await turn.reply()).events)
+    upstream.script = async turn => turn.send((await turn.reply()).events)
     const written = await output(surface)
-    upstream.fault = async turn =>
+    upstream.script = async turn =>
       turn.send((await turn.reply()).events.filter(event => !event.includes('"partial_json":"{}"')))
     assert.equal(await output(surface), written, surface)
   }

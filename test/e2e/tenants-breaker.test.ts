@@ -5,7 +5,14 @@
  */
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
-import { behave, type Fault, type FaultServer, settle, startFaultServer, type Turn } from '../fake-upstream/server.ts'
+import {
+  behave,
+  type FakeUpstream,
+  type Script,
+  settle,
+  startFakeUpstream,
+  type Turn,
+} from '../fake-upstream/server.ts'
 import { read, TableClock } from '../faults/table.ts'
 import { KEY, sha256, startGateway, type TestGateway } from './harness.ts'
 
@@ -15,7 +22,7 @@ type Who = keyof typeof KEYS
 
 interface Bench {
   t: TestGateway
-  server: FaultServer
+  server: FakeUpstream
   clock: TableClock
   /** Sends a request; with `bad`, the provider answers it with the fault. */
   ask(who: Who, bad?: boolean): Promise<{ status: number; code?: string; headers: Headers }>
@@ -23,8 +30,8 @@ interface Bench {
   sent(): number
 }
 
-async function bench(context: TestContext, fault: Fault, provider = '', upstream = 'attempts: 1'): Promise<Bench> {
-  const server = await startFaultServer()
+async function bench(context: TestContext, fault: Script, provider = '', upstream = 'attempts: 1'): Promise<Bench> {
+  const server = await startFakeUpstream()
   const clock = new TableClock()
   const t = await startGateway({
     providers: `  one: { dialect: openai-chat, base_url: "${server.url}", ${provider} }`,
@@ -39,7 +46,7 @@ async function bench(context: TestContext, fault: Fault, provider = '', upstream
     await server.close()
   })
   const isBad = (turn: Turn) => turn.request.body.includes('bad')
-  server.fault = turn => (isBad(turn) ? fault(turn) : behave(turn))
+  server.script = turn => (isBad(turn) ? fault(turn) : behave(turn))
   return {
     t,
     server,
@@ -58,7 +65,7 @@ async function bench(context: TestContext, fault: Fault, provider = '', upstream
   }
 }
 const answer =
-  (code: number, headers = {}): Fault =>
+  (code: number, headers = {}): Script =>
   turn =>
     turn.answer(code, '{}', headers)
 const left = (b: Bench) => b.t.log.filter(({ message }) => message === 'backend left out').map(({ fields }) => fields)
@@ -73,7 +80,7 @@ for (const [name, fault] of [
   ['502', answer(502)],
   ['a malformed reply', turn => turn.answer(200, 'nonsense')],
   ['a reset', turn => turn.reset()],
-] satisfies [string, Fault][]) {
+] satisfies [string, Script][]) {
   test(`faults of one organization (${name}) close the backend to that one alone`, async context => {
     const b = await bench(context, fault)
     assert.deepEqual(await codes(5, () => b.ask('acme', true)), [502, 502, 502, 502, 502])
@@ -209,7 +216,7 @@ test('organizations take turns for a connection, and a full queue makes room for
   const b = await bench(context, () => {}, 'max_connections: 1, queue: { max: 4, wait: 30s }')
   const stalled = b.server.whenStalled()
   let first = true
-  b.server.fault = async turn => {
+  b.server.script = async turn => {
     if (first) {
       first = false
       void turn.stall()

@@ -8,7 +8,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { describe, test } from 'node:test'
 import { eventually } from '../eventually.ts'
-import { behave, type FaultServer, startFaultServer } from '../fake-upstream/server.ts'
+import { behave, type FakeUpstream, startFakeUpstream } from '../fake-upstream/server.ts'
 import { RawClient } from '../listener/harness.ts'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
 
@@ -22,12 +22,12 @@ async function using(
   parts: number,
   text: string,
   stream: boolean,
-  run: (t: TestGateway, client: RawClient, server: FaultServer) => Promise<void>,
+  run: (t: TestGateway, client: RawClient, server: FakeUpstream) => Promise<void>,
 ): Promise<void> {
-  const server = await startFaultServer()
+  const server = await startFakeUpstream()
   const frames = Array.from({ length: parts }, () => chunk({ delta: { content: text }, finish_reason: null }))
   frames.push(chunk({ delta: {}, finish_reason: 'stop' }), 'data: [DONE]\n\n')
-  server.fault = turn => turn.answer(200, frames.join(''), { 'content-type': 'text/event-stream' })
+  server.script = turn => turn.answer(200, frames.join(''), { 'content-type': 'text/event-stream' })
   const t = await startGateway({
     gateway: { listener },
     providers: `  chat: { dialect: openai-chat, base_url: "${server.url}" }`,
@@ -57,8 +57,8 @@ async function using(
 }
 
 /** The slot of the organization is free again. */
-async function servesAnother(t: TestGateway, server: FaultServer): Promise<void> {
-  server.fault = behave
+async function servesAnother(t: TestGateway, server: FakeUpstream): Promise<void> {
+  server.script = behave
   const body = { model: 'eb1-preview', max_tokens: 16, messages: [{ role: 'user', content: 'x' }] }
   assert.equal((await t.post('/v1/chat/completions', body)).status, 200)
 }

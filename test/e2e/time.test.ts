@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ManualClock } from '../../core/tools/clock.ts'
 import { servedBy } from '../../plugins/shared/slots.ts'
-import { behave, startFaultServer } from '../fake-upstream/server.ts'
+import { behave, startFakeUpstream } from '../fake-upstream/server.ts'
 import { startGateway, type TestGateway } from './harness.ts'
 
 async function withClock(run: (t: TestGateway, clock: ManualClock) => Promise<void>): Promise<void> {
@@ -192,7 +192,7 @@ test('the head goes out after 30 s without an event, with keep-alives; no event 
  */
 test('[STR-1] [ERR-6] a buffered reply is as good when its first event comes late; one that never begins is 504, whatever the effort', async () => {
   const clock = new ManualClock()
-  const upstream = await startFaultServer()
+  const upstream = await startFakeUpstream()
   const t = await startGateway({
     gateway: { clock },
     providers: `  chat: { dialect: openai-chat, base_url: "${upstream.url}" }`,
@@ -209,7 +209,7 @@ test('[STR-1] [ERR-6] a buffered reply is as good when its first event comes lat
         let answer = () => {}
         const late = new Promise<void>(resolve => (answer = resolve))
         const stalled = upstream.whenStalled()
-        upstream.fault = async turn => {
+        upstream.script = async turn => {
           void turn.stall()
           await late
           await behave(turn)

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { connect, type Socket } from 'node:net'
 import { type TestContext, test } from 'node:test'
 import { eventually, standsStill } from '../eventually.ts'
-import { behave, type FaultServer, startFaultServer } from '../fake-upstream/server.ts'
+import { behave, type FakeUpstream, startFakeUpstream } from '../fake-upstream/server.ts'
 import { TableClock } from '../faults/table.ts'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
 import { memory } from './memory.ts'
@@ -11,7 +11,7 @@ import { memory } from './memory.ts'
 const turn = () => new Promise<void>(resolve => setImmediate(resolve))
 
 async function bench(context: TestContext, model = '', server?: string, clock?: TableClock) {
-  const upstream = await startFaultServer()
+  const upstream = await startFakeUpstream()
   const t = await startGateway({
     providers: `  one: { dialect: openai-chat, base_url: "${upstream.url}" }`,
     models: `  eb1-preview: { context_window: 400000, price: { input: 1.25, output: 10.00 }, ${model} backends: [{ provider: one, model: sim-aaaa }] }`,
@@ -47,9 +47,9 @@ function until(socket: Socket, pattern: RegExp): Promise<string> {
   )
 }
 /** The reply's first events; then silence until the connection is let go. */
-async function half(server: FaultServer, events = 4): Promise<{ released: Promise<void> }> {
+async function half(server: FakeUpstream, events = 4): Promise<{ released: Promise<void> }> {
   const { promise, resolve } = Promise.withResolvers<void>()
-  server.fault = async turn => {
+  server.script = async turn => {
     const reply = await turn.open()
     for (const event of reply.events.slice(0, events)) await turn.chunk(event)
     await turn.stall()
@@ -90,7 +90,7 @@ test('[BILL-3] on_client_gone: drain reads the upstream to its end, and bills th
   let proceed = () => {}
   const gone = new Promise<void>(resolve => (proceed = resolve))
   let whole = false
-  upstream.fault = async turn => {
+  upstream.script = async turn => {
     const { events } = await turn.open()
     for (const event of events.slice(0, 4)) await turn.chunk(event)
     await gone
@@ -129,7 +129,7 @@ test('[STR-4] [STR-2] fifty readers that stall: endless streams stop being read,
   const clock = new TableClock()
   const { t, upstream } = await bench(context, '', 'drain: 2s, stall_timeout: 10m', clock)
   let pushed = 0
-  upstream.fault = async turn => {
+  upstream.script = async turn => {
     const { events } = await turn.open()
     await turn.chunk(events[0]!)
     const piece = events[1]!.replace(/"content":"[^"]*"/, `"content":"${'word '.repeat(400)}"`).repeat(20)
@@ -158,7 +158,7 @@ test('[STR-4] [STR-2] fifty readers that stall: endless streams stop being read,
   const text = rows.reduce((sum, row) => sum + row.output * 'word '.length, 0)
   const buffered = (grown - text) / 50
   assert.ok(buffered < 1024 * 1024, `${Math.round(buffered / 1024)} KiB of buffers for each reader`)
-  upstream.fault = behave
+  upstream.script = behave
   const again = open(t)
   await until(again, /\[DONE\]/)
   again.destroy()

@@ -7,7 +7,7 @@ import { type AddressInfo, connect, type LookupFunction, type Socket } from 'nod
 import { after, before, type TestContext, test } from 'node:test'
 import { Http1Client } from '../../plugins/upstream/http1/client.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
-import { startFaultServer } from '../fake-upstream/server.ts'
+import { behave, startFakeUpstream } from '../fake-upstream/server.ts'
 import { type Certificates, hasOpenssl, makeCertificates } from '../faults/certificates.ts'
 import { read, saidIn, TableClock } from '../faults/table.ts'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
@@ -45,9 +45,9 @@ async function ask(t: TestGateway, mode: 'whole' | 'streamed' = 'whole', text = 
 test('TLS: a certificate of the CA in tls.ca is trusted; others are refused before anything is sent', {
   skip,
 }, async context => {
-  const good = await startFaultServer({ tls: pki.server })
-  const own = await startFaultServer({ tls: pki.selfSigned })
-  const other = await startFaultServer({ tls: pki.elsewhere })
+  const good = await startFakeUpstream(behave, { tls: pki.server })
+  const own = await startFakeUpstream(behave, { tls: pki.selfSigned })
+  const other = await startFakeUpstream(behave, { tls: pki.elsewhere })
   context.after(() => Promise.all([good.close(), own.close(), other.close()]))
   const trusted = await gatewayTo(context, good.url, `tls: { ca: "${pki.ca}" }`)
   assert.equal(await ask(trusted), 'fine')
@@ -67,7 +67,9 @@ test('TLS: a certificate of the CA in tls.ca is trusted; others are refused befo
 })
 
 test('mTLS: the client certificate of tls.cert and tls.key', { skip }, async context => {
-  const server = await startFaultServer({ tls: { ...pki.server, requestCert: true, rejectUnauthorized: true } })
+  const server = await startFakeUpstream(behave, {
+    tls: { ...pki.server, requestCert: true, rejectUnauthorized: true },
+  })
   context.after(() => server.close())
   const { cert, key } = pki.client
   assert.equal(
@@ -81,11 +83,11 @@ test('mTLS: the client certificate of tls.cert and tls.key', { skip }, async con
 
 /** Node does not tell an end of TLS from a cut: a body that ends with its connection must show its own end. */
 test('TLS: a reply without a length, cut anywhere, is never taken for a whole one', { skip }, async context => {
-  const server = await startFaultServer({ tls: pki.server })
+  const server = await startFakeUpstream(behave, { tls: pki.server })
   context.after(() => server.close())
   const t = await gatewayTo(context, server.url, `tls: { ca: "${pki.ca}" }`)
   for (const share of [1, 0.99, 0.8, 0.5, 0.1, 0]) {
-    server.fault = async turn => {
+    server.script = async turn => {
       const { type, body } = await turn.reply()
       await turn.head(200, { 'content-type': type, connection: 'close' })
       await turn.write(body.subarray(0, Math.floor(body.length * share)))
@@ -130,7 +132,7 @@ test('HTTP/2 behind http2: true: many streams on one connection', { skip }, asyn
 })
 
 test('HTTP proxy: tunnelled by CONNECT; a proxy that refuses is an upstream that cannot be reached', async context => {
-  const target = await startFaultServer()
+  const target = await startFakeUpstream()
   const asked: string[] = []
   const open = new Set<Socket>()
   let refuse = false
@@ -205,7 +207,7 @@ function resolving(
 }
 
 test('DNS: a change is followed once a connection is of age, busy or not', async context => {
-  const server = await startFaultServer({ host: '0.0.0.0' })
+  const server = await startFakeUpstream(behave, { host: '0.0.0.0' })
   context.after(() => server.close())
   const asked: string[] = []
   let address = '127.0.0.1'
@@ -235,7 +237,7 @@ test('DNS: a resolver that never answers ends with the connect timeout', async c
 test('[STR-4] a hold on a reply that has been read to its end leaves its connection to the next request', {
   timeout: 120_000,
 }, async context => {
-  const upstream = await startFaultServer()
+  const upstream = await startFakeUpstream()
   context.after(() => upstream.close())
   const t = await startGateway({
     providers: `  one: { dialect: openai-responses, base_url: "${upstream.url}" }`,

@@ -4,14 +4,21 @@ import { createHash } from 'node:crypto'
 import { type TestContext, test } from 'node:test'
 import { gzipSync } from 'node:zlib'
 import { dialects } from '../../providers/index.ts'
-import { behave, type Fault, type FaultServer, settle, startFaultServer, type Turn } from '../fake-upstream/server.ts'
+import {
+  behave,
+  type FakeUpstream,
+  type Script,
+  settle,
+  startFakeUpstream,
+  type Turn,
+} from '../fake-upstream/server.ts'
 import { read, saidIn, TableClock } from '../faults/table.ts'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
 
 interface Bench {
   t: TestGateway
-  first: FaultServer
-  second: FaultServer
+  first: FakeUpstream
+  second: FakeUpstream
   clock: TableClock
   ask(
     more?: object,
@@ -33,8 +40,8 @@ async function bench(
     random?: () => number
   } = {},
 ): Promise<Bench> {
-  const first = await startFaultServer()
-  const second = await startFaultServer()
+  const first = await startFakeUpstream()
+  const second = await startFakeUpstream()
   const clock = new TableClock()
   const provider = (url: string) =>
     `{ dialect: ${options.dialect ?? 'openai-chat'}, base_url: "${url}", ${options.provider ?? ''} }`
@@ -83,21 +90,21 @@ async function bench(
 }
 
 const status =
-  (code: number, headers = {}): Fault =>
+  (code: number, headers = {}): Script =>
   turn =>
     turn.answer(code, '{}', headers)
-const reset: Fault = turn => turn.reset()
+const reset: Script = turn => turn.reset()
 /** The first so many requests meet the fault. */
-function times(n: number, fault: Fault): Fault {
+function times(n: number, fault: Script): Script {
   let left = n
   return turn => (left-- > 0 ? fault(turn) : behave(turn))
 }
 /** The server's next answer comes when it is released. */
-function holdNext(server: FaultServer): { stalled: Promise<unknown>; release: () => void } {
+function holdNext(server: FakeUpstream): { stalled: Promise<unknown>; release: () => void } {
   const stalled = server.whenStalled()
   let release = () => {}
   const open = new Promise<void>(resolve => (release = resolve))
-  server.fault = times(1, async turn => {
+  server.script = times(1, async turn => {
     void turn.stall()
     await open
     await behave(turn)
@@ -108,11 +115,11 @@ const counts = ({ first, second }: Bench) => [first.requests.length, second.requ
 
 test('[ERR-6] failover: an answer of 429, 5xx, 401 or 403, and an error that opens a 200 stream, is served elsewhere', async context => {
   const b = await bench(context, { upstream: 'breaker: { failures: 100000, error_rate: 1, open_for: 1ms }' })
-  const inStream: Fault = turn =>
+  const inStream: Script = turn =>
     turn.send(['data: {"error":{"message":"x","type":"rate_limit_error","code":"rate_limit_exceeded"}}\n\n'])
   for (const fault of [429, 500, 502, 503, 504, 529, 401, 403].map(code => status(code)).concat(inStream)) {
     b.clock.advance(60_000)
-    b.first.fault = fault
+    b.first.script = fault
     const before = counts(b)
     const stream = fault === inStream ? { max_tokens: 5000 } : {}
     assert.deepEqual(await b.ask(stream).then(({ status, said }) => [status, said]), [200, 'fine'])
@@ -128,26 +135,26 @@ test('[ERR-6] failover: an answer of 429, 5xx, 401 or 403, and an error that ope
 test('deterministic answers of 4xx, and policy refusals, go nowhere else', async context => {
   const b = await bench(context)
   for (const code of [400, 404, 413, 422]) {
-    b.first.fault = status(code)
+    b.first.script = status(code)
     const { status: got, headers } = await b.ask()
     assert.equal(got, 502)
     assert.equal(headers.get('x-should-retry'), 'false')
   }
-  b.first.fault = turn => turn.answer(400, '{"error":{"code":"content_policy_violation","message":"no"}}')
+  b.first.script = turn => turn.answer(400, '{"error":{"code":"content_policy_violation","message":"no"}}')
   assert.equal((await b.ask()).code, 'invalid_value')
   assert.deepEqual(counts(b), [5, 0])
 })
 
 test('what may have acted is never executed twice: a reset, a FIN, a timeout, a malformed reply', async context => {
   const b = await bench(context, { upstream: 'attempts: 4, first_byte_timeout: 5s' })
-  b.first.fault = reset
+  b.first.script = reset
   assert.equal((await b.ask()).code, 'upstream_server_error')
-  b.first.fault = turn => turn.fin()
+  b.first.script = turn => turn.fin()
   assert.equal((await b.ask()).code, 'upstream_server_error')
-  b.first.fault = turn => turn.answer(200, 'nonsense')
+  b.first.script = turn => turn.answer(200, 'nonsense')
   assert.equal((await b.ask()).code, 'upstream_server_error')
   const stalled = b.first.whenStalled()
-  b.first.fault = turn => turn.stall()
+  b.first.script = turn => turn.stall()
   const pending = b.ask()
   await stalled
   b.clock.advance(5500)
@@ -157,14 +164,14 @@ test('what may have acted is never executed twice: a reset, a FIN, a timeout, a 
 
 test('a request marked safe (x-retry-safe) is tried elsewhere, and again at the same backend when there is no other', async context => {
   const b = await bench(context)
-  b.first.fault = reset
+  b.first.script = reset
   assert.deepEqual(await b.ask({}, { 'x-retry-safe': 'true' }).then(r => [r.status, r.said]), [200, 'fine'])
   assert.deepEqual(counts(b), [1, 1])
-  b.first.fault = times(1, reset)
+  b.first.script = times(1, reset)
   assert.equal((await b.ask({ model: 'eb1-fast-preview' }, { 'x-retry-safe': 'true' })).status, 200)
   assert.deepEqual(counts(b), [3, 1])
   // An Idempotency-Key promises at most one execution: it marks nothing safe.
-  b.first.fault = reset
+  b.first.script = reset
   assert.equal((await b.ask({ model: 'eb1-fast-preview' }, { 'idempotency-key': 'k1' })).status, 502)
 })
 
@@ -176,7 +183,7 @@ test('keep-alive race: the server closes the connection as the request goes out;
   const b = await bench(context)
   assert.equal((await b.ask()).status, 200)
   const { connection } = b.first.requests.at(-1)!
-  b.first.fault = times(1, turn => void turn.socket.destroy())
+  b.first.script = times(1, turn => void turn.socket.destroy())
   const raced = await b.ask()
   const [lost, again] = b.first.requests.slice(-2)
   assert.deepEqual([lost!.connection, lost!.nth], [connection, 1], 'the request met the kept connection')
@@ -191,12 +198,12 @@ test('keep-alive race: the server closes the connection as the request goes out;
 test('keep-alive race: a request is lost once at most, and what began to answer is never asked again', async context => {
   const b = await bench(context)
   assert.equal((await b.ask()).status, 200)
-  b.first.fault = turn => void turn.socket.destroy()
+  b.first.script = turn => void turn.socket.destroy()
   assert.equal((await b.ask()).code, 'upstream_server_error')
   assert.deepEqual(counts(b), [3, 0])
-  b.first.fault = behave
+  b.first.script = behave
   assert.equal((await b.ask()).status, 200)
-  b.first.fault = async turn => {
+  b.first.script = async turn => {
     await turn.write('HTTP/1.1 200 OK\r\n')
     turn.socket.destroy()
   }
@@ -231,7 +238,7 @@ test('the retry budget is a share of traffic: a burst of failures is not doubled
   const b = await bench(context, {
     upstream: 'retry_budget: 0.1, breaker: { failures: 100000, error_rate: 1, open_for: 1ms }',
   })
-  b.first.fault = status(500)
+  b.first.script = status(500)
   for (let i = 0; i < 40; i++) {
     b.clock.advance(2)
     await b.ask()
@@ -247,7 +254,7 @@ test('breaker: opens, leaves the backend out, lets one trial pass, closes', asyn
     upstream: 'attempts: 1, breaker: { failures: 3, error_rate: 1, window: 30s, open_for: 15s }',
     random: () => 0.99,
   })
-  b.first.fault = status(500)
+  b.first.script = status(500)
   for (let i = 0; i < 3; i++) assert.equal((await b.ask()).status, 502)
   for (let i = 0; i < 5; i++) assert.equal((await b.ask()).status, 200)
   assert.deepEqual(counts(b), [3, 5], 'open: all goes to the second')
@@ -260,7 +267,7 @@ test('breaker: opens, leaves the backend out, lets one trial pass, closes', asyn
   assert.equal((await b.ask()).status, 200)
   assert.deepEqual(counts(b), [4, 6], 'twice as long')
   b.clock.advance(1)
-  b.first.fault = behave
+  b.first.script = behave
   assert.equal((await b.ask()).status, 200, 'half-open: the trial succeeds')
   assert.deepEqual(counts(b), [5, 6])
   assert.equal((await b.ask()).status, 200)
@@ -300,7 +307,7 @@ test('[ERR-6] breaker: where there is no other backend, a glitch is over when it
   const model = 'eb1-fast-preview'
   const b = await bench(context, { upstream: 'attempts: 1' })
   let bad = false
-  b.first.fault = turn => (bad ? status(500) : behave)(turn)
+  b.first.script = turn => (bad ? status(500) : behave)(turn)
   const seen: Record<number, number> = {}
   const second = async () => {
     for (let i = 0; i < 40; i++) {
@@ -324,7 +331,7 @@ test('[ERR-6] breaker: where there is no other backend, a glitch is over when it
 test('[ERR-6] breaker: where there is no other backend, a dead one gets one probe a second, and is back with the next', async context => {
   const model = 'eb1-fast-preview'
   const b = await bench(context, { upstream: 'attempts: 1' })
-  b.first.fault = status(500)
+  b.first.script = status(500)
   for (let i = 0; i < 5; i++) assert.equal((await b.ask({ model })).status, 502)
   for (let s = 0; s < 60; s++) {
     for (let i = 0; i < 10; i++) {
@@ -339,7 +346,7 @@ test('[ERR-6] breaker: where there is no other backend, a dead one gets one prob
     b.clock.advance(1000)
   }
   assert.deepEqual(counts(b), [5 + 59, 0])
-  b.first.fault = behave
+  b.first.script = behave
   for (let i = 0; i < 10; i++) assert.equal((await b.ask({ model })).status, 200)
 })
 
@@ -347,7 +354,7 @@ test('breaker: with others, failures in a row take most of a backend’s share f
   // Half of a window's attempts have to fail, and it has many good ones.
   const b = await bench(context, { upstream: 'breaker: { failures: 5 }', random: () => 0.5 })
   for (let i = 0; i < 50; i++) assert.equal((await b.ask()).status, 200)
-  b.first.fault = status(500)
+  b.first.script = status(500)
   for (let i = 0; i < 30; i++) assert.equal((await b.ask()).status, 200)
   assert.deepEqual(counts(b), [55, 30])
   assert.equal(b.t.log.filter(({ message }) => message === 'backend left out').length, 0)
@@ -357,10 +364,10 @@ test('breaker: a share of failures and a number of them open it together, and cl
   const b = await bench(context, {
     upstream: 'attempts: 1, breaker: { failures: 10, error_rate: 0.5, window: 30s, open_for: 15s }',
   })
-  b.first.fault = turn => turn.answer(400, '{"error":{"code":"context_length_exceeded","message":"long"}}')
+  b.first.script = turn => turn.answer(400, '{"error":{"code":"context_length_exceeded","message":"long"}}')
   for (let i = 0; i < 20; i++) assert.equal((await b.ask()).status, 400)
   let n = 0
-  b.first.fault = turn => (n++ % 4 === 3 ? behave(turn) : status(500)(turn))
+  b.first.script = turn => (n++ % 4 === 3 ? behave(turn) : status(500)(turn))
   for (let i = 0; i < 40 && counts(b)[1] === 0; i++) await b.ask()
   assert.ok(counts(b)[0]! < 45 && counts(b)[1]! > 0, String(counts(b)))
 })
@@ -369,11 +376,11 @@ test('[ERR-6] breaker: a client that leaves during the trial does not keep the b
   const b = await bench(context, { upstream: 'attempts: 1, breaker: { failures: 1, error_rate: 1, open_for: 15s }' })
   const model = 'eb1-fast-preview'
   for (const stream of [false, true]) {
-    b.first.fault = times(1, status(500))
+    b.first.script = times(1, status(500))
     assert.equal((await b.ask({ model })).status, 502)
     b.clock.advance(15_001)
     const stalled = b.first.whenStalled()
-    b.first.fault = times(1, turn => turn.stall())
+    b.first.script = times(1, turn => turn.stall())
     const leaving = new AbortController()
     const trial = b.leave({ model, stream }, leaving.signal)
     await stalled
@@ -394,7 +401,7 @@ test('[ERR-6] breaker: a backend that is silent counts as failing, whichever clo
       const b = await bench(context, {
         upstream: `attempts: 1, breaker: { failures: 2, error_rate: 1, open_for: 15s }${upstream && `, ${upstream}`}`,
       })
-      b.first.fault = turn => turn.stall()
+      b.first.script = turn => turn.stall()
       for (let i = 0; i < 2; i++) {
         const stalled = b.first.whenStalled()
         const waiting = b.leave({ model: 'eb1-fast-preview', stream })
@@ -414,7 +421,7 @@ test('[ERR-6] breaker: a backend that is silent counts as failing, whichever clo
 
 test('Retry-After of a provider leaves the backend to one probe a second, and tells the client how long', async context => {
   const b = await bench(context, { upstream: 'attempts: 1, breaker: { failures: 100, error_rate: 1, open_for: 15s }' })
-  b.first.fault = status(429, { 'retry-after': '20' })
+  b.first.script = status(429, { 'retry-after': '20' })
   const limited = await b.ask({ model: 'eb1-fast-preview' })
   assert.deepEqual([limited.status, limited.code], [429, 'capacity_exceeded'])
   b.clock.advance(8000)
@@ -427,11 +434,11 @@ test('Retry-After of a provider leaves the backend to one probe a second, and te
   assert.equal((await b.ask()).status, 200)
   assert.deepEqual(counts(b), [2, 1], 'the other backend serves meanwhile')
   b.clock.advance(1000)
-  b.first.fault = behave
+  b.first.script = behave
   assert.equal((await b.ask({ model: 'eb1-fast-preview' })).status, 200, 'a probe that is served ends the pause')
   assert.equal((await b.ask({ model: 'eb1-fast-preview' })).status, 200)
   // A wrong one does not take a backend away for days: at most four times open_for.
-  b.first.fault = times(1, status(429, { 'retry-after': '864000' }))
+  b.first.script = times(1, status(429, { 'retry-after': '864000' }))
   assert.equal((await b.ask({ model: 'eb1-fast-preview' })).status, 429)
   b.clock.advance(60_001)
   assert.equal((await b.ask({ model: 'eb1-fast-preview' })).status, 200)
@@ -452,7 +459,7 @@ test('[ERR-6] [ERR-7] what is refused during a Retry-After says why, and how lon
     [429, 2, [429, 'capacity_exceeded'], [429, 'capacity_exceeded'], 1, 3],
   ] as const) {
     const before = b.first.requests.length
-    b.first.fault = times(1, status(answered, { 'retry-after': String(after) }))
+    b.first.script = times(1, status(answered, { 'retry-after': String(after) }))
     const told = await b.ask({ model })
     b.clock.advance(999)
     const later = await b.ask({ model })
@@ -475,7 +482,7 @@ const BLAMED =
 /** What others had used up turned into a 400 that told the client to change its request. */
 test('[ERR-11] a backend’s 400 is the client’s when all were asked, or no other may be; not when the budget of retries is used up', async context => {
   const b = await bench(context, { upstream: 'retry_budget: 0' })
-  b.first.fault = turn => turn.answer(400, BLAMED)
+  b.first.script = turn => turn.answer(400, BLAMED)
   const refused = await b.ask()
   assert.deepEqual([refused.status, refused.code, counts(b)], [503, 'route_capacity', [1, 0]])
   assert.ok(Number(refused.headers.get('retry-after')) >= 2)
@@ -487,10 +494,10 @@ test('[ERR-11] a backend’s 400 is the client’s when all were asked, or no ot
     [0, 0],
   )
   const both = await bench(context)
-  both.first.fault = both.second.fault = turn => turn.answer(400, BLAMED)
+  both.first.script = both.second.script = turn => turn.answer(400, BLAMED)
   assert.deepEqual([(await both.ask()).code, counts(both)], ['invalid_value', [1, 1]])
   const once = await bench(context, { upstream: 'attempts: 1' })
-  once.first.fault = turn => turn.answer(400, BLAMED)
+  once.first.script = turn => turn.answer(400, BLAMED)
   assert.deepEqual([(await once.ask()).code, counts(once)], ['invalid_value', [1, 0]])
 })
 
@@ -498,7 +505,7 @@ test('[ERR-11] a backend’s 400 is the client’s when all were asked, or no ot
 test('an answer of 204 is an empty answer like any other: tried again only where that is marked safe', async context => {
   const b = await bench(context)
   for (const empty of [(turn: Turn) => void turn.head(204, {}), (turn: Turn) => turn.answer(200, '')]) {
-    b.first.fault = empty
+    b.first.script = empty
     b.clock.advance(60_000)
     const before = counts(b)
     assert.equal((await b.ask()).code, 'upstream_server_error')
@@ -550,7 +557,7 @@ test('[ERR-6] a request that can’t be written gives its place back, and breaks
   release()
   assert.deepEqual([(await running).status, (await waiting).code], [200, 'internal_error'])
   // As the trial of a half-open breaker it decides nothing.
-  b.first.fault = times(1, status(500))
+  b.first.script = times(1, status(500))
   assert.equal((await b.ask({ model })).status, 502)
   b.clock.advance(15_001)
   assert.equal((await b.ask(unwritable)).code, 'internal_error')
@@ -586,7 +593,7 @@ for (const [dialect, reply] of Object.entries(DEEP_REPLIES)) {
       (turn: Turn) => turn.answer(200, reply),
       (turn: Turn) => turn.answer(200, gzipSync(reply), { 'content-encoding': 'gzip' }),
     ]) {
-      b.first.fault = fault
+      b.first.script = fault
       const answer = await b.ask({ model: 'eb1-fast-preview' })
       assert.deepEqual([answer.status, answer.code], [502, 'upstream_server_error'])
     }
@@ -608,7 +615,7 @@ test('[STR-6] a decoder that throws ends its own exchange alone, wherever the by
       behave,
       async (turn: Turn) => turn.send([gzipSync((await turn.reply()).body)], { 'content-encoding': 'gzip' }),
     ]) {
-      b.first.fault = fault
+      b.first.script = fault
       const { status } = await b.ask({ model: 'eb1-fast-preview', stream })
       assert.ok(status === 500 || status === 502, String(status))
       assert.equal(b.t.gateway.ingress.running.size, 0)
@@ -644,7 +651,7 @@ test('request id and W3C trace context are passed on, and nothing else of the cl
 
 test('a refusal without a body is logged as one, so that somebody can find out', async context => {
   const b = await bench(context)
-  b.first.fault = turn => turn.answer(400, '')
+  b.first.script = turn => turn.answer(400, '')
   assert.equal((await b.ask()).status, 502)
   const { fields } = b.t.log.find(({ message }) => message === 'attempt failed')!
   assert.equal(fields.upstream_status, 400)
@@ -656,7 +663,7 @@ test('a server that sends the stop string along, or goes on behind it, does not 
     const b = await bench(context, { provider })
     for (const stream of [false, true]) {
       const messages = [{ role: 'user', content: '[[sim: text "one, two, three, four"]] x' }]
-      b.first.fault = async turn => {
+      b.first.script = async turn => {
         // The simulator stops at the string; the server of this test was not told.
         const body = JSON.parse(turn.request.body)
         assert.deepEqual(body.stop, provider === '' ? ['three'] : undefined)
@@ -696,7 +703,7 @@ test('a buffered reply’s text is the same however its bytes are cut', async co
   }
   const byteByByte = async (turn: Turn) => turn.send(Array.from(await whole(turn), byte => Buffer.from([byte])))
   for (const fault of [byteByByte, ...Array.from(Buffer.from(text), (_, n) => cut(n))]) {
-    b.first.fault = fault
+    b.first.script = fault
     assert.equal((await b.ask()).said, text)
   }
 })

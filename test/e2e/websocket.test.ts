@@ -5,7 +5,7 @@ import { writeFile } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { describe, test } from 'node:test'
 import { eventually, standsStill } from '../eventually.ts'
-import { startFaultServer } from '../fake-upstream/server.ts'
+import { startFakeUpstream } from '../fake-upstream/server.ts'
 import { TableClock } from '../faults/table.ts'
 import {
   defaultYaml,
@@ -522,9 +522,9 @@ describe('slow and gone', () => {
     server: string,
     body: (t: TestGateway, flow: { pushed: number; enough: boolean }) => Promise<void>,
   ) {
-    const upstream = await startFaultServer()
+    const upstream = await startFakeUpstream()
     const flow = { pushed: 0, enough: false }
-    upstream.fault = async turn => {
+    upstream.script = async turn => {
       const { events } = await turn.open()
       await turn.chunk(events[0]!)
       const piece = events[1]!.replace(/"content":"[^"]*"/, `"content":"${'word '.repeat(400)}"`).repeat(20)

@@ -1,151 +1,200 @@
-/** The usual reply of each dialect: the text "One two three." with usage, streamed or buffered as the request asks. */
+/** What a provider of each dialect replies when its model says a text: buffered, and as the events of a stream. */
 
-const PIECES = ['One', ' two', ' three.']
-const TEXT = PIECES.join('')
-
-/** @param target the target of the request (path and query) @param asked the body of the request */
-export function usualReply(target: string, asked: string): string {
-  const path = target.split('?')[0]!
-  if (path.endsWith(':streamGenerateContent')) return stream(gemini())
-  if (path.endsWith(':generateContent')) return JSON.stringify(geminiBody())
-  const streamed = /"stream":\s*true/.test(asked)
-  if (path.endsWith('/chat/completions'))
-    return streamed ? stream(chat()) + 'data: [DONE]\n\n' : JSON.stringify(chatBody())
-  if (path.endsWith('/responses'))
-    return streamed ? named(responses()) : JSON.stringify(response('completed', [message()]))
-  if (path.endsWith('/messages')) return streamed ? named(messages()) : JSON.stringify(messagesBody())
-  return JSON.stringify({ echo: asked })
+/** What the model says, and what the reply counts. */
+export interface Said {
+  /** The text, as a stream divides it. */
+  pieces: readonly string[]
+  /** The end of each id. */
+  tag: string
+  model: string
+  /** Seconds since 1970. */
+  created: number
+  /** Tokens of the prompt, cached ones included, and of the reply, reasoning included. */
+  usage: { input: number; cached: number; output: number; reasoning: number }
+  /** Leaves out what openai-chat and anthropic-messages need not say: members that are null, and parts of counts. */
+  bare?: boolean
 }
 
-const stream = (events: readonly object[]): string => events.map(event => `data: ${JSON.stringify(event)}\n\n`).join('')
-const named = (events: readonly { type: string }[]): string =>
-  events.map(event => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`).join('')
+interface Writer {
+  path: RegExp
+  whole(said: Said): object
+  events(said: Said): object[]
+}
+
+/** @returns undefined for a path of no dialect */
+export function replyTo(path: string, body: string, said: Said): string | undefined {
+  const [bare] = path.split('?')
+  const name = (Object.keys(WRITERS) as WrittenDialect[]).find(name => WRITERS[name].path.test(bare!))
+  if (name === undefined) return undefined
+  const streamed = name === 'gemini' ? bare!.includes(':stream') : /"stream":\s*true/.test(body)
+  return streamed ? streamOf(name, said).join('') : wholeOf(name, said)
+}
+
+/** A buffered reply. */
+export const wholeOf = (dialect: WrittenDialect, said: Said): string => JSON.stringify(WRITERS[dialect].whole(said))
+
+/** The server-sent events of a streamed reply, each with its blank line. */
+export function streamOf(dialect: WrittenDialect, said: Said): string[] {
+  const named = dialect === 'openai-responses' || dialect === 'anthropic-messages'
+  const events = WRITERS[dialect].events(said).map(event => {
+    const data = `data: ${JSON.stringify(event)}\n\n`
+    return named ? `event: ${(event as { type: string }).type}\n${data}` : data
+  })
+  return dialect === 'openai-chat' ? [...events, 'data: [DONE]\n\n'] : events
+}
 
 // ---- openai-chat ----
 
-const CHAT_USAGE = {
-  prompt_tokens: 9,
-  completion_tokens: 5,
-  total_tokens: 14,
-  prompt_tokens_details: { cached_tokens: 4 },
-  completion_tokens_details: { reasoning_tokens: 2 },
-}
-const chat = (): object[] => {
-  const chunk = (choices: object[], more: object = {}) => ({
-    id: 'chatcmpl-up',
-    object: 'chat.completion.chunk',
-    created: 1,
-    model: 'up',
-    choices,
-    ...more,
-  })
-  const delta = (content: object, finish: string | null = null) =>
-    chunk([{ index: 0, delta: content, logprobs: null, finish_reason: finish }])
-  return [
-    delta({ role: 'assistant', content: '' }),
-    ...PIECES.map(content => delta({ content })),
-    delta({}, 'stop'),
-    chunk([], { usage: CHAT_USAGE }),
-  ]
-}
-const chatBody = (): object => ({
-  id: 'chatcmpl-up',
-  object: 'chat.completion',
-  created: 1,
-  model: 'up',
-  choices: [
-    { index: 0, message: { role: 'assistant', content: TEXT, refusal: null }, logprobs: null, finish_reason: 'stop' },
-  ],
-  usage: CHAT_USAGE,
+/** A member that a bare reply does not have. */
+const unless = <T>(bare: boolean | undefined, value: T): T | undefined => (bare ? undefined : value)
+
+const chatUsage = ({ usage: { input, cached, output, reasoning }, bare }: Said) => ({
+  prompt_tokens: input,
+  completion_tokens: output,
+  total_tokens: input + output,
+  prompt_tokens_details: unless(bare, { cached_tokens: cached }),
+  completion_tokens_details: unless(bare, { reasoning_tokens: reasoning }),
 })
+const chatBase = (object: string, { tag, created, model }: Said) => ({ id: `chatcmpl-${tag}`, object, created, model })
+
+const openaiChat: Writer = {
+  path: /\/chat\/completions$/,
+  whole(said) {
+    const logprobs = unless(said.bare, null)
+    const message = { role: 'assistant', content: said.pieces.join(''), refusal: unless(said.bare, null) }
+    const choices = [{ index: 0, message, logprobs, finish_reason: 'stop' }]
+    return { ...chatBase('chat.completion', said), choices, usage: chatUsage(said) }
+  },
+  events(said) {
+    const base = chatBase('chat.completion.chunk', said)
+    const logprobs = unless(said.bare, null)
+    const chunk = (delta: object, finish_reason: string | null = null) => ({
+      ...base,
+      choices: [{ index: 0, delta, logprobs, finish_reason }],
+    })
+    return [
+      chunk({ role: 'assistant', content: '' }),
+      ...said.pieces.map(content => chunk({ content })),
+      chunk({}, 'stop'),
+      { ...base, choices: [], usage: chatUsage(said) },
+    ]
+  },
+}
 
 // ---- openai-responses ----
 
 const part = (text: string) => ({ type: 'output_text', text, annotations: [], logprobs: [] })
-const message = (text = TEXT, status = 'completed') => ({
-  id: 'msg_up',
+const item = ({ tag }: Said, status: string, content: object[]) => ({
+  id: `msg_${tag}`,
   type: 'message',
   status,
   role: 'assistant',
-  content: text === '' ? [] : [part(text)],
+  content,
 })
-const response = (status: string, output: object[]) => ({
-  id: 'resp_up',
+const response = ({ tag, created, model }: Said, status: string, output: object[], usage: object | null = null) => ({
+  id: `resp_${tag}`,
   object: 'response',
-  created_at: 1,
+  created_at: created,
   status,
   error: null,
   incomplete_details: null,
-  model: 'up',
+  model,
   output,
-  usage:
-    status === 'completed'
-      ? {
-          input_tokens: 9,
-          input_tokens_details: { cached_tokens: 4 },
-          output_tokens: 5,
-          output_tokens_details: { reasoning_tokens: 2 },
-          total_tokens: 14,
-        }
-      : null,
+  usage,
 })
-const responses = (): { type: string }[] => {
-  const at = { item_id: 'msg_up', output_index: 0, content_index: 0 }
-  return [
-    { type: 'response.created', response: response('in_progress', []) },
-    { type: 'response.in_progress', response: response('in_progress', []) },
-    { type: 'response.output_item.added', output_index: 0, item: message('', 'in_progress') },
-    { type: 'response.content_part.added', ...at, part: part('') },
-    ...PIECES.map(delta => ({ type: 'response.output_text.delta', ...at, delta, logprobs: [] })),
-    { type: 'response.output_text.done', ...at, text: TEXT, logprobs: [] },
-    { type: 'response.content_part.done', ...at, part: part(TEXT) },
-    { type: 'response.output_item.done', output_index: 0, item: message() },
-    { type: 'response.completed', response: response('completed', [message()]) },
-  ].map((event, sequence_number) => ({ ...event, sequence_number }))
+function completed(said: Said): object {
+  const { input, cached, output, reasoning } = said.usage
+  return response(said, 'completed', [item(said, 'completed', [part(said.pieces.join(''))])], {
+    input_tokens: input,
+    input_tokens_details: { cached_tokens: cached },
+    output_tokens: output,
+    output_tokens_details: { reasoning_tokens: reasoning },
+    total_tokens: input + output,
+  })
+}
+
+const openaiResponses: Writer = {
+  path: /\/responses$/,
+  whole: completed,
+  events(said) {
+    const text = said.pieces.join('')
+    const at = { item_id: `msg_${said.tag}`, output_index: 0, content_index: 0 }
+    return [
+      { type: 'response.created', response: response(said, 'in_progress', []) },
+      { type: 'response.in_progress', response: response(said, 'in_progress', []) },
+      { type: 'response.output_item.added', output_index: 0, item: item(said, 'in_progress', []) },
+      { type: 'response.content_part.added', ...at, part: part('') },
+      ...said.pieces.map(delta => ({ type: 'response.output_text.delta', ...at, delta, logprobs: [] })),
+      { type: 'response.output_text.done', ...at, text, logprobs: [] },
+      { type: 'response.content_part.done', ...at, part: part(text) },
+      { type: 'response.output_item.done', output_index: 0, item: item(said, 'completed', [part(text)]) },
+      { type: 'response.completed', response: completed(said) },
+    ].map((event, sequence_number) => ({ ...event, sequence_number }))
+  },
 }
 
 // ---- anthropic-messages ----
 
-const MESSAGES_USAGE = { input_tokens: 5, cache_creation_input_tokens: 0, cache_read_input_tokens: 4, output_tokens: 5 }
-const messagesBody = (): object => ({
-  id: 'msg_up',
-  type: 'message',
-  role: 'assistant',
-  content: [{ type: 'text', text: TEXT }],
-  model: 'up',
-  stop_reason: 'end_turn',
-  stop_sequence: null,
-  usage: MESSAGES_USAGE,
-})
-const messages = (): { type: string }[] => [
-  {
-    type: 'message_start',
-    message: { ...messagesBody(), content: [], stop_reason: null, usage: { ...MESSAGES_USAGE, output_tokens: 1 } },
-  } as { type: string },
-  { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } } as { type: string },
-  ...PIECES.map(text => ({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } })),
-  { type: 'content_block_stop', index: 0 } as { type: string },
-  {
-    type: 'message_delta',
-    delta: { stop_reason: 'end_turn', stop_sequence: null },
-    usage: { output_tokens: 5 },
-  } as { type: string },
-  { type: 'message_stop' },
-]
+function message({ tag, model, usage, bare }: Said, content: object[], stop_reason: string | null, output: number) {
+  return {
+    id: `msg_${tag}`,
+    type: 'message',
+    role: 'assistant',
+    content,
+    model,
+    stop_reason,
+    stop_sequence: null,
+    usage: {
+      input_tokens: usage.input - usage.cached,
+      cache_creation_input_tokens: unless(bare, 0),
+      cache_read_input_tokens: unless(bare, usage.cached),
+      output_tokens: output,
+    },
+  }
+}
+
+const anthropicMessages: Writer = {
+  path: /\/messages$/,
+  whole: said => message(said, [{ type: 'text', text: said.pieces.join('') }], 'end_turn', said.usage.output),
+  events: said => [
+    { type: 'message_start', message: message(said, [], null, 1) },
+    { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } },
+    ...said.pieces.map(text => ({ type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } })),
+    { type: 'content_block_stop', index: 0 },
+    {
+      type: 'message_delta',
+      delta: { stop_reason: 'end_turn', stop_sequence: null },
+      usage: { output_tokens: said.usage.output },
+    },
+    { type: 'message_stop' },
+  ],
+}
 
 // ---- gemini ----
 
-const candidate = (text: string, end: boolean) => ({
+const candidate = ({ tag, model, usage }: Said, text: string, end: boolean) => ({
   candidates: [{ content: { parts: [{ text }], role: 'model' }, index: 0, ...(end && { finishReason: 'STOP' }) }],
   usageMetadata: {
-    promptTokenCount: 9,
-    candidatesTokenCount: 3,
-    cachedContentTokenCount: 4,
-    thoughtsTokenCount: 2,
-    totalTokenCount: 14,
+    promptTokenCount: usage.input,
+    candidatesTokenCount: usage.output - usage.reasoning,
+    cachedContentTokenCount: usage.cached,
+    thoughtsTokenCount: usage.reasoning,
+    totalTokenCount: usage.input + usage.output,
   },
-  modelVersion: 'up',
-  responseId: 'up',
+  modelVersion: model,
+  responseId: tag,
 })
-const gemini = (): object[] => PIECES.map((text, i) => candidate(text, i === PIECES.length - 1))
-const geminiBody = (): object => candidate(TEXT, true)
+
+const gemini: Writer = {
+  path: /:(?:streamG|g)enerateContent$/,
+  whole: said => candidate(said, said.pieces.join(''), true),
+  events: said => said.pieces.map((text, i) => candidate(said, text, i === said.pieces.length - 1)),
+}
+
+const WRITERS = {
+  'openai-chat': openaiChat,
+  'openai-responses': openaiResponses,
+  'anthropic-messages': anthropicMessages,
+  gemini,
+}
+export type WrittenDialect = keyof typeof WRITERS

@@ -1,6 +1,6 @@
 /**
- * A provider that misbehaves on the wire: a bare TCP (or TLS) server that hands each request to a script, with the
- * reply the simulator would have given at hand. What HTTP forbids is what it is for, so it writes bytes, not responses.
+ * The upstream of tests: a bare TCP (or TLS) server that keeps each request and hands it to a script. Scripts also do
+ * what HTTP forbids, so they write bytes, not responses. The reply that the simulator would give is at hand.
  */
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
@@ -10,8 +10,11 @@ import { startSimulator } from '../../providers/simulator/server.ts'
 /** One request as it came. */
 export interface SeenRequest {
   method: string
+  /** Path and query. */
   path: string
+  /** By their names in lower case. */
   headers: Record<string, string>
+  rawHeaders: [name: string, value: string][]
   body: string
   /** Which connection, counted from 0, and the how-manieth request on it. */
   connection: number
@@ -27,8 +30,8 @@ export interface Reply {
   events: string[]
 }
 
-/** Misbehaves once. Resolves when the connection may be read for its next request. */
-export type Fault = (turn: Turn) => void | Promise<void>
+/** Answers one request. Resolves when the connection may be read for its next request. */
+export type Script = (turn: Turn) => void | Promise<void>
 
 export class Turn {
   readonly request: SeenRequest
@@ -118,16 +121,17 @@ interface Internals {
   stalled(): void
 }
 
-export interface FaultServer {
+export interface FakeUpstream {
   readonly url: string
   readonly port: number
+  /** What was asked, in the order in which the requests were whole. */
   readonly requests: SeenRequest[]
   /** Connections accepted so far. */
   readonly accepted: number
   /** Connections open now. */
   readonly open: number
   /** What the next requests meet; the newest script stays until replaced. */
-  fault: Fault
+  script: Script
   /** Resolves when a script stalls from now on. */
   whenStalled(): Promise<void>
   /** Resolves when no connection is inside a request. */
@@ -135,14 +139,21 @@ export interface FaultServer {
   close(): Promise<void>
 }
 
+/** The events of a stream, each with its blank line. */
+export const eventsOf = (stream: string): string[] => stream.split(/(?<=\n\n)/)
+
 /** Answers as the simulator would. */
-export const behave: Fault = async turn => {
+export const behave: Script = async turn => {
   const reply = await turn.reply()
   await turn.send(reply.events)
 }
 
-export async function startFaultServer(options: { tls?: TlsOptions; host?: string } = {}): Promise<FaultServer> {
-  const simulator = await startSimulator({ port: 0, keep: 1 })
+/** @param script answers each request, until another one is set */
+export async function startFakeUpstream(
+  script: Script = behave,
+  options: { tls?: TlsOptions; host?: string } = {},
+): Promise<FakeUpstream> {
+  let simulator: ReturnType<typeof startSimulator> | undefined
   const requests: SeenRequest[] = []
   const sockets = new Set<Socket>()
   let busy = 0
@@ -157,10 +168,12 @@ export async function startFaultServer(options: { tls?: TlsOptions; host?: strin
       if (authorization) headers['authorization'] = authorization
       if (key) headers['x-api-key'] = key
       if (version) headers['anthropic-version'] = version
-      const response = await fetch(simulator.url + request.path, { method: 'POST', headers, body: request.body })
+      simulator ??= startSimulator({ port: 0, keep: 1 })
+      const { url } = await simulator
+      const response = await fetch(url + request.path, { method: 'POST', headers, body: request.body })
       const body = Buffer.from(await response.arrayBuffer())
       const stream = response.headers.get('content-type')!.startsWith('text/event-stream')
-      const events = stream ? body.toString('utf8').split(/(?<=\n\n)/) : [body.toString('utf8')]
+      const events = stream ? eventsOf(body.toString('utf8')) : [body.toString('utf8')]
       return { status: response.status, type: response.headers.get('content-type')!, body, events }
     },
     stalled() {
@@ -168,7 +181,7 @@ export async function startFaultServer(options: { tls?: TlsOptions; host?: strin
     },
   }
 
-  const server: FaultServer = {
+  const server: FakeUpstream = {
     url: '',
     port: 0,
     requests,
@@ -178,13 +191,13 @@ export async function startFaultServer(options: { tls?: TlsOptions; host?: strin
     get open() {
       return sockets.size
     },
-    fault: behave,
+    script,
     whenStalled: () => new Promise<void>(resolve => waitingForStall.push(resolve)),
     quiet: () => (busy === 0 ? Promise.resolve() : new Promise<void>(resolve => waitingForQuiet.push(resolve))),
     async close() {
       for (const socket of sockets) socket.destroy()
       await new Promise(resolve => listening.close(resolve))
-      await simulator.close()
+      await (await simulator)?.close()
     },
   }
 
@@ -201,7 +214,7 @@ export async function startFaultServer(options: { tls?: TlsOptions; host?: strin
       requests.push(request)
       busy++
       try {
-        await server.fault(new Turn(internals, request, socket))
+        await server.script(new Turn(internals, request, socket))
       } finally {
         if (--busy === 0) for (const resolve of waitingForQuiet.splice(0)) resolve()
       }
@@ -221,16 +234,18 @@ export async function startFaultServer(options: { tls?: TlsOptions; host?: strin
   })
 }
 
-/** Reads requests with a Content-Length, one after the other. */
+/** Reads requests, one after the other. A body has a Content-Length, or is in chunks. */
 class RequestReader {
-  #buffer = Buffer.alloc(0)
+  #pieces: Buffer[] = []
+  #size = 0
   #wake: (() => void) | null = null
   #closed = false
   constructor(socket: Socket) {
-    socket.on('data', chunk => {
+    socket.on('data', piece => {
       // A TLS hello at a server that has none.
-      if (this.#buffer.length === 0 && chunk[0] === 0x16) return socket.destroy()
-      this.#buffer = Buffer.concat([this.#buffer, chunk])
+      if (this.#size === 0 && piece[0] === 0x16) return socket.destroy()
+      this.#pieces.push(piece)
+      this.#size += piece.length
       this.#wake?.()
     })
     const close = () => {
@@ -241,33 +256,59 @@ class RequestReader {
     socket.once('end', close)
   }
 
+  /** @returns null when the connection ends before a whole request */
   async next(connection: number, nth: number): Promise<SeenRequest | null> {
-    const headEnd = await this.#until(() => {
-      const at = this.#buffer.indexOf('\r\n\r\n')
-      return at === -1 ? undefined : at
-    })
-    if (headEnd === undefined) return null
-    const [first, ...lines] = this.#buffer.toString('latin1', 0, headEnd).split('\r\n')
+    const head = await this.#until('\r\n\r\n')
+    if (head === null) return null
+    const [first, ...lines] = head.split('\r\n')
     const [method = '', path = ''] = first!.split(' ')
-    const headers: Record<string, string> = {}
-    for (const line of lines) {
+    const rawHeaders = lines.map((line): [string, string] => {
       const colon = line.indexOf(':')
-      headers[line.slice(0, colon).toLowerCase()] = line.slice(colon + 1).trim()
-    }
-    const end = headEnd + 4 + Number(headers['content-length'] ?? 0)
-    if ((await this.#until(() => (this.#buffer.length >= end ? end : undefined))) === undefined) return null
-    const body = this.#buffer.toString('utf8', headEnd + 4, end)
-    this.#buffer = this.#buffer.subarray(end)
-    return { method, path, headers, body, connection, nth }
+      return [line.slice(0, colon), line.slice(colon + 1).trim()]
+    })
+    const headers = Object.fromEntries(rawHeaders.map(([name, value]) => [name.toLowerCase(), value]))
+    const sized = headers['transfer-encoding'] === undefined
+    const body = await (sized ? this.#bytes(Number(headers['content-length'] ?? 0)) : this.#chunks())
+    return body && { method, path, headers, rawHeaders, body: body.toString('utf8'), connection, nth }
   }
 
-  async #until(ready: () => number | undefined): Promise<number | undefined> {
+  async #chunks(): Promise<Buffer | null> {
+    const chunks: Buffer[] = []
     for (;;) {
-      const value = ready()
-      if (value !== undefined) return value
-      if (this.#closed) return undefined
-      await new Promise<void>(resolve => (this.#wake = resolve))
-      this.#wake = null
+      const size = Number.parseInt((await this.#until('\r\n')) ?? '', 16)
+      const chunk = Number.isNaN(size) ? null : await this.#bytes(size + 2)
+      if (!chunk) return null
+      if (size === 0) return Buffer.concat(chunks)
+      chunks.push(chunk.subarray(0, -2))
     }
+  }
+
+  /** What comes before the mark, which is read, too. */
+  async #until(mark: string): Promise<string | null> {
+    for (;;) {
+      const at = this.#joined().indexOf(mark)
+      if (at !== -1) return (await this.#bytes(at + mark.length))!.toString('latin1', 0, at)
+      if (!(await this.#more())) return null
+    }
+  }
+
+  async #bytes(count: number): Promise<Buffer | null> {
+    while (this.#size < count) if (!(await this.#more())) return null
+    const all = this.#joined()
+    this.#pieces = [all.subarray(count)]
+    this.#size -= count
+    return all.subarray(0, count)
+  }
+
+  #joined(): Buffer {
+    if (this.#pieces.length !== 1) this.#pieces = [Buffer.concat(this.#pieces)]
+    return this.#pieces[0]!
+  }
+
+  async #more(): Promise<boolean> {
+    if (this.#closed) return false
+    await new Promise<void>(resolve => (this.#wake = resolve))
+    this.#wake = null
+    return true
   }
 }

@@ -1,11 +1,11 @@
 /** Error answers as the providers document them, and their errors inside streams. */
-import type { Fault } from '../fake-upstream/server.ts'
+import type { Script } from '../fake-upstream/server.ts'
 import { cut, type Expected, type MODELS, type Row } from './table.ts'
 
 type Dialect = Exclude<keyof typeof MODELS, 'closed' | 'plain-tls'>
 
 const answered =
-  (status: number, body: unknown, headers: Record<string, string> = {}): Fault =>
+  (status: number, body: unknown, headers: Record<string, string> = {}): Script =>
   turn =>
     turn.answer(status, JSON.stringify(body), headers)
 

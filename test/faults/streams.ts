@@ -1,17 +1,17 @@
 /** Bodies that are not what the dialect says, framed as they should be. */
-import type { Fault, Turn } from '../fake-upstream/server.ts'
+import type { Script, Turn } from '../fake-upstream/server.ts'
 import { cut, failed, MODES, type Mode, type Row } from './table.ts'
 
 const STREAMS: readonly Mode[] = ['streamed', 'collected']
 
 /** The reply's events, changed. In a buffered reply the one piece is the body. */
 const changed =
-  (change: (events: string[]) => (string | Buffer)[]): Fault =>
+  (change: (events: string[]) => (string | Buffer)[]): Script =>
   async turn =>
     turn.send(change((await turn.reply()).events))
 
 /** Puts something behind the event with the third word. */
-const between = (what: string | Buffer, at = 4): Fault =>
+const between = (what: string | Buffer, at = 4): Script =>
   changed(events => [...events.slice(0, at), what, ...events.slice(at)])
 
 async function repeatedly(turn: Turn, piece: string, times: number): Promise<void> {

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { ManualClock, type Timer } from '../../core/tools/clock.ts'
 import { startGateway, type TestGateway, type TestOptions } from '../e2e/harness.ts'
-import { type Fault, type FaultServer, startFaultServer } from '../fake-upstream/server.ts'
+import { type FakeUpstream, type Script, startFakeUpstream } from '../fake-upstream/server.ts'
 import { freePort } from '../ports.ts'
 
 export const SURFACES = ['chat', 'responses', 'messages'] as const
@@ -31,7 +31,7 @@ export type Expected =
 
 export interface Row {
   name: string
-  fault: Fault
+  fault: Script
   expect: Expected | Record<Mode, Expected>
   model?: keyof typeof MODELS
   text?: string
@@ -191,7 +191,7 @@ const REFUSALS = new Set(['context_length_exceeded', 'invalid_value', 'capacity_
 
 export interface Table {
   readonly t: TestGateway
-  readonly upstream: FaultServer
+  readonly upstream: FakeUpstream
   readonly clock: TableClock
   /** Timers of the gateway at rest. */
   readonly timers: number
@@ -202,7 +202,7 @@ export interface Table {
  * the next.
  */
 export async function startTable(options: TestOptions = {}): Promise<Table & { close(): Promise<void> }> {
-  const upstream = await startFaultServer()
+  const upstream = await startFakeUpstream()
   const clock = new TableClock()
   const provider = (dialect: string, url = upstream.url) => `{ dialect: ${dialect}, base_url: "${url}", api_key: k }`
   const backends = Object.entries(MODELS).map(
@@ -258,7 +258,7 @@ async function exchange(table: Table, row: Row, surface: SurfaceName, mode: Mode
   const expected = typeof row.expect === 'object' && 'streamed' in row.expect ? row.expect[mode] : row.expect
   // Breakers close, the retry budget fills, idle connections stay.
   clock.advance(60_000)
-  upstream.fault = row.fault
+  upstream.script = row.fault
   const seen = upstream.requests.length
   const stalled = upstream.whenStalled()
   const model = MODELS[row.model ?? 'openai-chat']

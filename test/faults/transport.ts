@@ -1,6 +1,6 @@
 /** Faults of TCP, TLS and HTTP, whatever the body would have said. */
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib'
-import { type Fault, settle, type Turn } from '../fake-upstream/server.ts'
+import { type Script, settle, type Turn } from '../fake-upstream/server.ts'
 import { cut, failed, type Row } from './table.ts'
 
 const unavailable = { status: 503, code: 'provider_unavailable', retryAfter: true } as const
@@ -15,7 +15,7 @@ async function begin(turn: Turn, events = 4): Promise<void> {
 
 /** The whole body in one piece, compressed. */
 const compressed =
-  (encoding: string, compress: (body: Buffer) => Buffer, pieces = 1): Fault =>
+  (encoding: string, compress: (body: Buffer) => Buffer, pieces = 1): Script =>
   async turn => {
     const { body } = await turn.reply()
     const bytes = compress(body)
@@ -27,18 +27,18 @@ const compressed =
   }
 
 const redirect =
-  (status: number): Fault =>
+  (status: number): Script =>
   turn =>
     turn.answer(status, '', { location: '/elsewhere', 'content-type': 'text/plain' })
 
 const page =
-  (status: number): Fault =>
+  (status: number): Script =>
   turn =>
     turn.answer(status, `<html><title>${status}</title><h1>Bad gateway</h1></html>`, { 'content-type': 'text/html' })
 
 /** Resets after so many bytes of the response, its head included. */
 const resetAt =
-  (share: number): Fault =>
+  (share: number): Script =>
   async turn => {
     const reply = await turn.reply()
     const head = `HTTP/1.1 200 OK\r\ncontent-type: ${reply.type}\r\ncontent-length: ${reply.body.length}\r\n\r\n`

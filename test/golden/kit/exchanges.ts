@@ -78,9 +78,9 @@ export async function replay(book: Book, gateway: Gateway, upstream: Upstream): 
 /** The lines of a recording that show what the upstream got. */
 export function received(upstream: Upstream, normaliser: Normaliser): string[] {
   const lines: string[] = []
-  for (const [i, { method, target, headers, body }] of upstream.taken().entries()) {
-    lines.push(`upstream ${i + 1}: ${method} ${normaliser.text(target)}`)
-    for (const [name, value] of headers) {
+  for (const [i, { method, path, rawHeaders, body }] of upstream.taken().entries()) {
+    lines.push(`upstream ${i + 1}: ${method} ${normaliser.text(path)}`)
+    for (const [name, value] of rawHeaders) {
       const length = name.toLowerCase() === 'content-length' && value === String(Buffer.byteLength(body))
       lines.push(`  ${name}: ${length ? '‹of the body›' : normaliser.header(name, value)}`)
     }

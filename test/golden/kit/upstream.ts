@@ -1,8 +1,7 @@
 /** The provider behind the gateway. It answers as the present case says, and keeps the requests. One case at a time. */
-import { once } from 'node:events'
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
-import { usualReply } from '../../fake-upstream/replies.ts'
+import { eventually } from '../../eventually.ts'
+import { replyTo, type Said } from '../../fake-upstream/replies.ts'
+import { eventsOf, type SeenRequest, startFakeUpstream, type Turn } from '../../fake-upstream/server.ts'
 
 export interface Reply {
   status?: number
@@ -20,13 +19,6 @@ export interface Reply {
   raw?: string
 }
 
-export interface Received {
-  method: string
-  target: string
-  headers: [string, string][]
-  body: string
-}
-
 export interface Upstream {
   readonly address: string
   /** Sets the replies to the next requests. The last one is used for all further requests. */
@@ -34,30 +26,25 @@ export interface Upstream {
   /** Resolves when a request has arrived since the last call of `taken`. */
   arrived(): Promise<void>
   /** The requests since the last call. */
-  taken(): Received[]
+  taken(): SeenRequest[]
   close(): Promise<void>
 }
 
+/** The usual reply says this. */
+const SAID: Said = {
+  pieces: ['One', ' two', ' three.'],
+  tag: 'up',
+  model: 'up',
+  created: 1,
+  usage: { input: 9, cached: 4, output: 5, reasoning: 2 },
+}
+
 export async function startUpstream(): Promise<Upstream> {
-  let received: Received[] = []
   let replies: readonly Reply[] = []
   let next = 0
-  let wake = (): void => {}
-  const server = createServer({ keepAliveTimeout: 0 }, (request, response) => {
-    void bodyOf(request).then(body => {
-      const headers: [string, string][] = []
-      for (let i = 0; i < request.rawHeaders.length; i += 2)
-        headers.push([request.rawHeaders[i]!, request.rawHeaders[i + 1]!])
-      received.push({ method: request.method!, target: request.url!, headers, body })
-      wake()
-      const reply = replies[Math.min(next++, replies.length - 1)] ?? {}
-      answer(reply, request.url!, body, response)
-    })
-  })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
+  const server = await startFakeUpstream(turn => answer(replies[Math.min(next++, replies.length - 1)] ?? {}, turn))
   return {
-    address: `127.0.0.1:${(server.address() as AddressInfo).port}`,
+    address: `127.0.0.1:${server.port}`,
     get replies() {
       return replies
     },
@@ -65,54 +52,25 @@ export async function startUpstream(): Promise<Upstream> {
       replies = value
       next = 0
     },
-    async arrived() {
-      while (received.length === 0) {
-        await new Promise<void>(resolve => {
-          wake = resolve
-        })
-      }
-    },
-    taken() {
-      const all = received
-      received = []
-      return all
-    },
-    async close() {
-      server.closeAllConnections()
-      await new Promise(resolve => server.close(resolve))
-    },
+    arrived: () => eventually(() => server.requests.length > 0),
+    taken: () => server.requests.splice(0),
+    close: () => server.close(),
   }
 }
 
-async function bodyOf(request: IncomingMessage): Promise<string> {
-  const pieces: Buffer[] = []
-  try {
-    for await (const piece of request) pieces.push(piece)
-  } catch {
-    // The gateway has cancelled the request. What has arrived is recorded.
-  }
-  return Buffer.concat(pieces).toString('utf8')
-}
-
-function answer(reply: Reply, target: string, asked: string, response: ServerResponse): void {
-  const socket = response.socket!
-  if (reply.end === 'reset') return void socket.resetAndDestroy()
-  if (reply.raw !== undefined) return void socket.end(reply.raw)
-  let body = reply.body ?? usualReply(target, asked)
+async function answer({ status = 200, headers = {}, end, raw, ...reply }: Reply, turn: Turn): Promise<void> {
+  if (end === 'reset') return turn.reset()
+  if (raw !== undefined) return void turn.socket.end(raw)
+  const { path, body: asked } = turn.request
+  let body = reply.body ?? replyTo(path, asked, SAID) ?? JSON.stringify({ echo: asked })
   const streamed = /(^|\n)(data|event):/.test(body)
-  if (reply.events !== undefined)
-    body = body
-      .split(/(?<=\n\n)/)
-      .slice(0, reply.events)
-      .join('')
-  response.sendDate = false
-  response.writeHead(reply.status ?? 200, {
-    'content-type': streamed ? 'text/event-stream' : 'application/json',
-    ...(streamed || reply.end ? {} : { 'content-length': String(Buffer.byteLength(body)) }),
-    ...reply.headers,
-  })
-  if (reply.end === undefined) return void response.end(body)
-  response.write(body, () => {
-    if (reply.end === 'fin') socket.end()
-  })
+  if (reply.events !== undefined) body = eventsOf(body).slice(0, reply.events).join('')
+  const type = { 'content-type': streamed ? 'text/event-stream' : 'application/json', ...headers }
+  if (!streamed && !end) return turn.answer(status, body, type)
+  // A reply that breaks off before its first event has no head either.
+  if (body !== '' || !end) await turn.head(status, { 'transfer-encoding': 'chunked', ...type })
+  if (body !== '') await turn.chunk(body)
+  if (end === 'fin') return turn.fin()
+  if (end === 'stall') return turn.stall()
+  await turn.end()
 }

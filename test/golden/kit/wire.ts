@@ -26,8 +26,8 @@ export async function speak(book: Book, gateway: Gateway, upstream: Upstream): P
     const { text, closed } = await exchange(gateway.address, Buffer.from(one.bytes, 'latin1'), one.answers)
     const normal = normaliser.text(text).replaceAll(/^(date: ).*(?=\r$)/gim, '$1‹date›')
     const lines = [...(normal === '' ? [] : marked('|', normal)), closed ? 'closed' : 'open']
-    for (const { method, target, body } of upstream.taken())
-      lines.push(...marked('upstream', `${method} ${target} ${body}`))
+    for (const { method, path, body } of upstream.taken())
+      lines.push(...marked('upstream', `${method} ${path} ${body}`))
     outcomes.push({ lines, requestId: undefined, normaliser })
   }
   return outcomes
