@@ -7,6 +7,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { tables } from '../meter/tables.ts'
 import { tokenBytes } from '../meter/vocabulary.ts'
+import { generator } from '../test/random.ts'
 
 export interface Corpus {
   name: string
@@ -15,17 +16,6 @@ export interface Corpus {
 }
 
 const modules = new URL('../node_modules', import.meta.url).pathname
-
-export function generator(seed: number): (below: number) => number {
-  let state = seed >>> 0
-  return below => {
-    // mulberry32
-    state = (state + 0x6d2b79f5) >>> 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) % below
-  }
-}
 
 function* files(directory: string, wanted: RegExp): Generator<string> {
   for (const entry of readdirSync(directory, { withFileTypes: true }).sort((a, b) => (a.name < b.name ? -1 : 1))) {

@@ -10,8 +10,9 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import type { Conversation, Turn } from '../core/canon/conversation.ts'
 import { countTokens, PromptCount, SYNC_LIMIT } from '../meter/index.ts'
+import { generator } from '../test/random.ts'
 import { median } from './load/percentile.ts'
-import { adversarial, corpora, generator } from './meter-corpora.ts'
+import { adversarial, corpora } from './meter-corpora.ts'
 import { cpuTime, heading, row, time } from './meter-print.ts'
 
 const quick = process.argv.includes('--quick')

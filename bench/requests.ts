@@ -4,7 +4,8 @@
  * during a measurement.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
-import { corpora, generator } from './meter-corpora.ts'
+import { generator } from '../test/random.ts'
+import { corpora } from './meter-corpora.ts'
 
 export type SurfaceName = 'chat' | 'responses' | 'messages'
 

@@ -2,6 +2,8 @@
  * Mutated bodies on all surfaces: members replaced, removed, repeated and nested, and bytes changed, cut and inserted.
  * Every one must get an answer that is no 500, and the gateway must serve a good request afterwards.
  */
+
+import type { Random } from '../random.ts'
 import {
   bodyOf,
   finish,
@@ -12,7 +14,6 @@ import {
   MODELS,
   PATHS,
   type Part,
-  type Random,
   type Result,
   type Surface,
   send,

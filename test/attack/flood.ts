@@ -1,7 +1,8 @@
 /** One flood, in a process of its own: `flood.ts JOB`. It prints the number of requests and what became of them. */
 import { connect, type Socket } from 'node:net'
 import { WebSocket } from 'undici'
-import { bodyOf, lanes, MIB, PATHS, Random, send, sleep } from './kit.ts'
+import { Random } from '../random.ts'
+import { bodyOf, lanes, MIB, PATHS, send, sleep } from './kit.ts'
 
 export type Kind =
   | 'control'

@@ -8,6 +8,7 @@ import type { ChildProcess } from 'node:child_process'
 import { join } from 'node:path'
 import { output, printed, startProgram } from '../../bench/children.ts'
 import { percentile } from '../../bench/load/percentile.ts'
+import type { Random } from '../random.ts'
 import { FLOOD_MIB, LOOP_MS, P99_FLOOR_MS, P99_RATIO } from './breaches.ts'
 import type { Job, Kind } from './flood.ts'
 import {
@@ -18,7 +19,6 @@ import {
   MIB,
   PATHS,
   type Part,
-  type Random,
   type Result,
   send,
   sleep,

@@ -9,11 +9,12 @@
  */
 import { parseArgs } from 'node:util'
 import { busyWith, machine } from '../../bench/machine.ts'
+import { Random } from '../random.ts'
 import { bodies } from './bodies.ts'
 import { Breaches, PROMISES } from './breaches.ts'
 import { crash } from './crash.ts'
 import { floods, KINDS } from './floods.ts'
-import { commit, type Part, Random, type Result, startUpstream } from './kit.ts'
+import { commit, type Part, type Result, startUpstream } from './kit.ts'
 import { large } from './large.ts'
 import { sockets } from './sockets.ts'
 import { tenants } from './tenants.ts'

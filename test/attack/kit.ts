@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { Agent, request } from 'undici'
 import { printed, start, startProgram, stop, temporaryFolder } from '../../bench/children.ts'
 import { residentBytes } from '../../bench/machine.ts'
-import { generator } from '../../bench/meter-corpora.ts'
+import type { Random } from '../random.ts'
 import { ANSWER_MS, type Breaches, LOOP_MS, type Promised } from './breaches.ts'
 
 export const MIB = 2 ** 20
@@ -14,47 +14,6 @@ const ROOT = join(import.meta.dirname, '..', '..')
 const LAUNCHER = join(ROOT, 'bin', 'sluice.mjs')
 
 export const sleep = (ms: number): Promise<void> => new Promise(resolve => setTimeout(resolve, ms))
-
-/** Seeded random choices. The same seed gives the same cases in the same order. */
-export class Random {
-  /** An integer from 0 to below `n`. */
-  readonly below: (n: number) => number
-
-  constructor(seed: number) {
-    this.below = generator(seed)
-  }
-
-  one<T>(of: readonly T[]): T {
-    return of[this.below(of.length)]!
-  }
-
-  chance(share: number): boolean {
-    return this.below(1_000_000) < share * 1_000_000
-  }
-
-  shuffled<T>(of: readonly T[]): T[] {
-    const all = [...of]
-    for (let i = all.length - 1; i > 0; i--) {
-      const j = this.below(i + 1)
-      ;[all[i], all[j]] = [all[j]!, all[i]!]
-    }
-    return all
-  }
-
-  word(letters: number): string {
-    let text = ''
-    while (text.length < letters) text += 'abcdefghijklmnopqrstuvwxyz'[this.below(26)]
-    return text
-  }
-
-  /** Prose-like text of about so many bytes. No two calls give the same. */
-  text(bytes: number): string {
-    const words = Array.from({ length: 200 }, () => this.word(2 + this.below(8)))
-    const parts: string[] = []
-    for (let size = 0; size < bytes; size += parts.at(-1)!.length + 1) parts.push(words[this.below(200)]!)
-    return parts.join(' ').slice(0, bytes)
-  }
-}
 
 /** What one part measured. A figure that a part does not measure is left out. */
 export interface Result {

@@ -2,6 +2,8 @@
  * Large bodies, one after the other: those that are expensive for their size. For each: how long the event loop was
  * blocked, and how much memory was taken beside the size.
  */
+
+import type { Random } from '../random.ts'
 import { LOOP_MS, MEMORY_FACTOR, MEMORY_FIXED_MIB } from './breaches.ts'
 import {
   bodyOf,
@@ -12,7 +14,6 @@ import {
   MIB,
   PATHS,
   type Part,
-  type Random,
   type Result,
   type Surface,
   send,

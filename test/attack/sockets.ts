@@ -9,6 +9,7 @@ import { join } from 'node:path'
 import { start, temporaryFolder } from '../../bench/children.ts'
 import { findProgram } from '../ensure-deps.ts'
 import { freePort } from '../ports.ts'
+import type { Random } from '../random.ts'
 import {
   bodyOf,
   finish,
@@ -18,7 +19,6 @@ import {
   lanes,
   PATHS,
   type Part,
-  type Random,
   type Result,
   send,
   sleep,

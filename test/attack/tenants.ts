@@ -2,20 +2,9 @@
  * One organization tries ids, idempotency keys, handles and API keys of another one. It must get nothing, and a foreign
  * id must be answered exactly as one that does not exist.
  */
-import {
-  bodyOf,
-  finish,
-  Gateway,
-  judge,
-  keyOf,
-  lanes,
-  PATHS,
-  type Part,
-  type Random,
-  type Result,
-  send,
-  Watch,
-} from './kit.ts'
+
+import type { Random } from '../random.ts'
+import { bodyOf, finish, Gateway, judge, keyOf, lanes, PATHS, type Part, type Result, send, Watch } from './kit.ts'
 
 const PART = 'tenants'
 const CANARY = 'canarytextofalice'

@@ -11,7 +11,8 @@ import { createHash, type Hash } from 'node:crypto'
 import { connect, type Socket } from 'node:net'
 import { test } from 'node:test'
 import type { Incoming } from '../../core/ports/listener.ts'
-import { kinds, random, serving, turns } from './harness.ts'
+import { random } from '../random.ts'
+import { kinds, serving, turns } from './harness.ts'
 
 const streams = Number(process.env['SLUICE_FIDELITY_STREAMS'] ?? 300)
 const seed = Number(process.env['SLUICE_FIDELITY_SEED'] ?? 1)

@@ -241,13 +241,3 @@ export function fastClock(factor: number): Clock {
 export async function turns(count: number): Promise<void> {
   for (let i = 0; i < count; i++) await new Promise<void>(resolve => setImmediate(resolve))
 }
-
-/** mulberry32: small, seeded, good enough to vary sizes. */
-export function random(seed: number): () => number {
-  return () => {
-    seed = (seed + 0x6d2b79f5) | 0
-    let t = Math.imul(seed ^ (seed >>> 15), 1 | seed)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
-  }
-}

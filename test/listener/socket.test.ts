@@ -9,7 +9,8 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import type { ListenerOptions, Socket, SocketSession } from '../../core/ports/listener.ts'
 import { eventually } from '../eventually.ts'
-import { type Harness, RawClient, random, serving, turns } from './harness.ts'
+import { random } from '../random.ts'
+import { type Harness, RawClient, serving, turns } from './harness.ts'
 import { WS } from './web-socket.ts'
 
 const pem = (name: string): string => join(import.meta.dirname, 'tls', `${name}.pem`)

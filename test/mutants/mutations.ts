@@ -2,7 +2,7 @@
 
 import { type Node, SyntaxKind } from 'typescript/unstable/ast'
 import { API } from 'typescript/unstable/sync'
-import { random } from '../listener/harness.ts'
+import { random } from '../random.ts'
 
 /** One change of one file: the text from `start` to `end` becomes `text`. */
 export interface Mutant {

@@ -14,6 +14,7 @@ import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { Progress } from '../../cli/progress.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
+import { random } from '../random.ts'
 import type { Measure, Weight } from './gateway.ts'
 
 const { values } = parseArgs({
@@ -87,16 +88,7 @@ const BODIES = [
   ],
 ] as const
 
-/** A random generator (mulberry32). The same seed gives the same run. */
-function randomOf(seed: number): () => number {
-  return () => {
-    seed = (seed + 0x6d2b79f5) | 0
-    let t = Math.imul(seed ^ (seed >>> 15), 1 | seed)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
-  }
-}
-const random = randomOf(Number(values.seed))
+const chance = random(Number(values.seed))
 const sleep = (ms: number) => new Promise<void>(resolve => setTimeout(resolve, ms))
 
 const folder = mkdtempSync(join(tmpdir(), 'sluice-soak-'))
@@ -174,9 +166,9 @@ type Manner = 'plain' | 'leaves' | 'slow' | 'stalls'
 
 /** Sends one request and reads its answer in the given manner. Resolves whether it succeeds or fails. */
 function exchange(text: string, stream: boolean, manner: Manner, healthy: boolean): Promise<void> {
-  const [path, body] = BODIES[Math.floor(random() * BODIES.length)]!(text, stream)
+  const [path, body] = BODIES[Math.floor(chance() * BODIES.length)]!(text, stream)
   tally.requests++
-  const leaveAfter = 1 + Math.floor(random() * 6)
+  const leaveAfter = 1 + Math.floor(chance() * 6)
   const begun = performance.now()
   let heard = begun
   return new Promise(resolve => {
@@ -249,16 +241,16 @@ function exchange(text: string, stream: boolean, manner: Manner, healthy: boolea
 }
 
 async function worker(until: number): Promise<void> {
-  await sleep(random() * 200)
+  await sleep(chance() * 200)
   while (performance.now() < until) {
-    const r = random()
-    const stream = random() < 0.8
+    const r = chance()
+    const stream = chance() < 0.8
     if (r < FAULTS) {
-      const fault = FAULT_DIRECTIVES[Math.floor(random() * FAULT_DIRECTIVES.length)]!
+      const fault = FAULT_DIRECTIVES[Math.floor(chance() * FAULT_DIRECTIVES.length)]!
       await exchange(`[[sim: tokens 30; ${fault}]] soak`, stream, 'plain', fault === 'quirk gzip')
     } else {
       const manner: Manner = r < FAULTS + LEAVERS ? 'leaves' : r < FAULTS + LEAVERS + SLOW ? 'slow' : 'plain'
-      const tokens = 20 + Math.floor(random() * 100)
+      const tokens = 20 + Math.floor(chance() * 100)
       await exchange(`[[sim: tokens ${tokens}; pace ${stream ? 60 : 1}ms]] soak`, stream, manner, manner !== 'leaves')
     }
   }

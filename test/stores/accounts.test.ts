@@ -17,7 +17,7 @@ import { FORMAT } from '../../stores/redis/format.ts'
 import { USERS } from '../../stores/sqlite/accounts.ts'
 import { prepare, STEPS } from '../../stores/sqlite/schema.ts'
 import { Tables } from '../../stores/sqlite/tables.ts'
-import { random } from '../listener/harness.ts'
+import { random } from '../random.ts'
 import { recordingLog, T0, temporary } from './kit.ts'
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
