@@ -16,7 +16,7 @@ import type { Admission, Cell } from '../core/ports/store.ts'
 import { systemClock } from '../core/tools/clock.ts'
 import { MemoryLimits } from '../stores/limits/memory.ts'
 import { openRedisStore } from '../stores/redis/store.ts'
-import { bucket, everyDimension, recordingLog, temporary } from '../test/stores/kit.ts'
+import { bucket, everyDimension, redisOptions } from '../test/stores/kit.ts'
 import { RedisServer, redisAvailable } from '../test/stores/redis-server.ts'
 
 const { values: flags } = parseArgs({
@@ -148,20 +148,7 @@ if (!flags.json) console.log(`${os.cpus()[0]!.model}, node ${process.version}\n`
 // ---- redis ----------------------------------------------------------------------------------------------------------
 if (redisAvailable) {
   const server = await RedisServer.start()
-  const store = await openRedisStore({
-    url: server.url,
-    timeout: 5000,
-    instance: 'bench',
-    clock: systemClock,
-    log: recordingLog(),
-    ledgerKeep: null,
-    maxRecord: 1e6,
-    maxTotal: 1e9,
-    maxRecords: 1e9,
-    share: 1,
-    replicas: 'auto',
-    dataDir: temporary(),
-  })
+  const store = await openRedisStore(redisOptions(server.url, { timeout: 5000 }))
   const redis = new Redis(server.port, '127.0.0.1', { protocol: 2 })
   const flexible = new RateLimiterRedis({ storeClient: redis, points: 1e12, duration: 60 })
   const sha = (await redis.script('LOAD', 'return 1')) as string

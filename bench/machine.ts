@@ -1,4 +1,5 @@
 /** Cores of the machine, and CPU time and memory of processes. For Linux only (/proc, taskset). */
+import { execFileSync } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { findProgram } from '../test/ensure-deps.ts'
 
@@ -29,6 +30,11 @@ export const pinning = canPin
  */
 export function pinned(core: number, command: string, args: string[]): [command: string, args: string[]] {
   return canPin ? ['taskset', ['-c', String(core), command, ...args]] : [command, args]
+}
+
+/** Keeps a process and its threads on one core from now on. */
+export function pin(core: number, pid: number): void {
+  if (canPin) execFileSync('taskset', ['-a', '-c', '-p', String(core), String(pid)], { stdio: 'ignore' })
 }
 
 /** The load average of the last minute: how many processes used or waited for a core. */

@@ -3,14 +3,13 @@ import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { request as rawRequest } from 'node:http'
 import path from 'node:path'
-import { after, before, describe, type TestContext, test } from 'node:test'
+import { describe, type TestContext, test } from 'node:test'
 import { Validator } from '@seriousme/openapi-schema-validator'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { parse } from 'yaml'
 import { defaultYaml, sha256, startGateway, type TestGateway } from '../e2e/harness.ts'
 import { eventually } from '../eventually.ts'
-import { temporary } from '../stores/kit.ts'
-import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
+import { engines } from '../stores/redis-server.ts'
 
 const document = parse(readFileSync(path.join(import.meta.dirname, '../../docs/admin-api.yaml'), 'utf8'))
 const ajv = new Ajv2020({ strict: false })
@@ -19,13 +18,6 @@ ajv.addSchema({ $id: 'doc', components: document.components })
 const READ = 'adm-read-0001'
 const OPERATE = 'adm-operate-0001'
 const TOKENS = `tokens: [{ name: ci, role: read, sha256: "${sha256(READ)}" }, { name: ops, role: operate, sha256: "${sha256(OPERATE).toUpperCase()}" }]`
-
-let server: RedisServer | undefined
-let databases = 0
-before(async () => {
-  if (!skipWithoutRedis) server = await RedisServer.start()
-})
-after(() => server?.stop())
 
 interface Sent {
   token?: string | null
@@ -87,10 +79,7 @@ test('docs/admin-api.yaml is valid OpenAPI 3.1', async () => {
   assert.equal(valid, true)
 })
 
-for (const [name, skip, newUrl] of [
-  ['sqlite', false, () => `sqlite:${path.join(temporary(), 'gateway.db')}`],
-  ['redis', skipWithoutRedis, () => server!.url.replace(/\/0$/, `/${databases++}`)],
-] as const) {
+for (const [name, skip, newUrl] of engines()) {
   describe(name, { skip }, () => {
     async function serve(t: TestContext): Promise<TestGateway> {
       const gateway = await start(newUrl())

@@ -3,10 +3,9 @@
  * whole must have its row in the ledger once, completed and with its cost.
  */
 import { join } from 'node:path'
-import { startRedis } from '../../bench/redis-server.ts'
 import { systemClock } from '../../core/tools/clock.ts'
 import { openStore } from '../../stores/index.ts'
-import { findProgram } from '../ensure-deps.ts'
+import { RedisServer, redisAvailable } from '../stores/redis-server.ts'
 import { bodyOf, Gateway, judge, keyOf, MIB, PATHS, type Part, peakBytes, type Result, send } from './kit.ts'
 
 const PART = 'crash'
@@ -16,9 +15,8 @@ const silent = { debug() {}, info() {}, warn() {}, error() {} }
 export async function crash(part: Part): Promise<Result[]> {
   const budgetMs = part.budgetMs / 2
   const results = [await rounds(part, 'sqlite', undefined, budgetMs)]
-  if (!findProgram(['redis-server']))
-    return [...results, { part: `${PART} redis`, cases: 0, note: 'redis-server is not installed' }]
-  const redis = await startRedis()
+  if (!redisAvailable) return [...results, { part: `${PART} redis`, cases: 0, note: 'redis-server is not installed' }]
+  const redis = await RedisServer.start()
   results.push(await rounds(part, 'redis', redis.url, budgetMs))
   await redis.stop()
   return results

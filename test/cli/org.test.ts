@@ -3,19 +3,14 @@ import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { after, before, describe, type TestContext, test } from 'node:test'
+import { describe, type TestContext, test } from 'node:test'
 import type { AccountStore } from '../../core/ports/accounts.ts'
 import { openAccounts } from '../../stores/accounts.ts'
-import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
+import { redisDatabases, skipWithoutRedis } from '../stores/redis-server.ts'
 import { folder, sluice, YAML } from './capture.ts'
 
 const digest = (secret: string) => createHash('sha256').update(secret).digest('hex')
-let server: RedisServer | undefined
-let databases = 0
-before(async () => {
-  if (!skipWithoutRedis) server = await RedisServer.start()
-})
-after(() => server?.stop())
+const newDatabase = redisDatabases()
 
 /** Commands on a configuration of its own, each with `--config`. */
 function house(t: TestContext, url = 'sqlite:./gateway.db') {
@@ -47,7 +42,7 @@ function house(t: TestContext, url = 'sqlite:./gateway.db') {
 
 for (const [name, skip, url] of [
   ['sqlite', false, () => 'sqlite:./gateway.db'],
-  ['redis', skipWithoutRedis, () => server!.url.replace(/\/0$/, `/${databases++}`)],
+  ['redis', skipWithoutRedis, newDatabase],
 ] as const) {
   describe(name, { skip }, () => {
     test('an organization from its making to its end', async t => {

@@ -4,22 +4,15 @@ import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import fs from 'node:fs'
 import path from 'node:path'
-import { after, before, describe, type TestContext, test } from 'node:test'
+import { describe, type TestContext, test } from 'node:test'
 import { promisify } from 'node:util'
 import { buildGateway } from '../../cli/gateway.ts'
 import type { AccountStore } from '../../core/ports/accounts.ts'
 import { openAccounts } from '../../stores/accounts.ts'
 import { eventually } from '../eventually.ts'
 import { recordingLog, slots, temporary } from '../stores/kit.ts'
-import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
+import { engines, RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
 import { defaultYaml, KEY, sha256, startGateway, type TestGateway } from './harness.ts'
-
-let server: RedisServer | undefined
-let databases = 0
-before(async () => {
-  if (!skipWithoutRedis) server = await RedisServer.start()
-})
-after(() => server?.stop())
 
 const SECRET = 'sk-stored-0001-secret'
 const CHAT = { model: 'eb1-preview', messages: [{ role: 'user', content: 'Hi' }] }
@@ -33,7 +26,7 @@ const status = async (gateway: TestGateway, secret?: string) => {
 
 const start = (url: string, extra = '') =>
   startGateway({
-    yaml: sim => defaultYaml(sim, { extra }).replace('"sqlite::memory:"', `{ url: "${url}", timeout: 5s }`),
+    yaml: sim => defaultYaml(sim, { extra, store: `{ url: "${url}", timeout: 5s }` }),
   })
 
 /** Whether the gateway has noticed that its store has organizations. */
@@ -65,12 +58,9 @@ async function change(
   assert.equal(result!.refused, undefined)
 }
 
-const engines: [name: string, skip: string | false, url: () => string, gateways: number][] = [
-  ['sqlite', false, () => `sqlite:${path.join(temporary(), 'gateway.db')}`, 1],
-  ['redis', skipWithoutRedis, () => server!.url.replace(/\/0$/, `/${databases++}`), 2],
-]
+for (const [name, skip, newUrl] of engines()) {
+  const count = name === 'redis' ? 2 : 1
 
-for (const [name, skip, newUrl, count] of engines) {
   describe(name, { skip }, () => {
     async function serve(
       t: TestContext,
@@ -299,7 +289,7 @@ test('a start with an organization in both places is refused, and names it', asy
   await change(accounts, 'acme', { plan: 'custom' }, [[SECRET]])
   await close()
   const file = path.join(temporary(), 'gateway.yaml')
-  fs.writeFileSync(file, defaultYaml('http://127.0.0.1:9').replace('"sqlite::memory:"', `"${url}"`))
+  fs.writeFileSync(file, defaultYaml('http://127.0.0.1:9', { store: `"${url}"` }))
   const log = recordingLog()
   await assert.rejects(buildGateway(file, { log, watch: false }), /the organization acme stands in the store too/)
 })

@@ -65,6 +65,8 @@ export interface TestOptions {
   /** Options of plugins, by the plugin's YAML entry, e.g. `{ upstream: '{ first_byte_timeout: 1s }' }`. */
   plugins?: Record<string, string>
   server?: string
+  /** The value of `store`. */
+  store?: string
   gateway?: Partial<GatewayOptions>
 }
 
@@ -90,7 +92,7 @@ export function defaultYaml(url: string, options: TestOptions = {}): string {
   const entry = (name: string) => (options.plugins?.[name] ? `{ ${name}: ${options.plugins[name]} }` : name)
   return `version: 2
 server: { listen: 127.0.0.1:0, admin: 127.0.0.1:0, ${options.server ?? 'drain: 2s'} }
-store: "sqlite::memory:"
+store: ${options.store ?? '"sqlite::memory:"'}
 pipelines:
   completions: [${ENTRIES.map(entry).join(', ')}]
   count_tokens: [auth, validation, model-access, conversation, token-estimate, count-tokens, header-stamp]

@@ -4,22 +4,11 @@ import { spawn } from 'node:child_process'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { after, before, describe, test } from 'node:test'
+import { describe, test } from 'node:test'
 import { startSimulator } from '../../providers/simulator/server.ts'
-import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
+import { engines } from '../stores/redis-server.ts'
 import { defaultYaml, KEY, startGateway, type TestGateway, type TestOptions } from './harness.ts'
 
-let redis: RedisServer | undefined
-let databases = 0
-before(async () => {
-  if (!skipWithoutRedis) redis = await RedisServer.start()
-})
-after(() => redis?.stop())
-
-const engines = [
-  { name: 'sqlite', skip: false as const, url: () => 'sqlite::memory:' },
-  { name: 'redis', skip: skipWithoutRedis, url: () => redis!.url.replace(/\/0$/, `/${databases++}`) },
-]
 const surfaces: Record<string, (text: string, more?: object) => object> = {
   '/v1/chat/completions': (text, more) => ({
     model: 'eb1-preview',
@@ -64,11 +53,11 @@ const replyHeaders = (headers: Headers) =>
   )
 const errorOf = ({ text }: Answer) => JSON.parse(text).error
 
-for (const engine of engines) {
-  describe(engine.name, { skip: engine.skip }, () => {
+for (const [engine, skip, newUrl] of engines()) {
+  describe(engine, { skip }, () => {
     async function using(options: TestOptions, run: (t: TestGateway) => Promise<void>): Promise<void> {
       const t = await startGateway({
-        yaml: sim => defaultYaml(sim, options).replace('"sqlite::memory:"', `{ url: "${engine.url()}", timeout: 10s }`),
+        yaml: sim => defaultYaml(sim, { ...options, store: `{ url: "${newUrl()}", timeout: 10s }` }),
       })
       try {
         await run(t)
@@ -148,10 +137,10 @@ for (const engine of engines) {
     test('[IDEM-3] a first use that was killed counts as running after the restart, and does not run twice', async t => {
       const folder = await mkdtemp(join(tmpdir(), 'sluice-idem-'))
       const simulator = await startSimulator({ port: 0 })
-      const url = engine.name === 'sqlite' ? `sqlite:${join(folder, 'gateway.db')}` : engine.url()
+      const url = newUrl()
       await writeFile(
         join(folder, 'gateway.yaml'),
-        defaultYaml(simulator.url).replace('"sqlite::memory:"', `{ url: "${url}", timeout: 10s }`),
+        defaultYaml(simulator.url, { store: `{ url: "${url}", timeout: 10s }` }),
       )
       const main = new URL('../../cli/main.ts', import.meta.url).pathname
       const start = async () => {
@@ -195,7 +184,7 @@ for (const engine of engines) {
       await running.body!.getReader().read()
       // In Redis the lease runs from the last renewal, and a busy machine may take as long to start a gateway: there
       // the one that follows is up before. The embedded store counts a new lease from its start, and takes one process.
-      const next = engine.name === 'sqlite' ? undefined : await start()
+      const next = engine === 'sqlite' ? undefined : await start()
       await first.kill('SIGKILL')
       const second = next ?? (await start())
       const answer = await second.ask()

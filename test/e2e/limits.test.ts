@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ManualClock } from '../../core/tools/clock.ts'
-import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
-import { defaultYaml, KEY, sha256, startGateway, type TestGateway, type TestOptions } from './harness.ts'
+import { engines } from '../stores/redis-server.ts'
+import { KEY, sha256, startGateway, type TestGateway, type TestOptions } from './harness.ts'
 
 async function using(options: TestOptions, run: (t: TestGateway) => Promise<void>): Promise<void> {
   const t = await startGateway(options)
@@ -421,105 +421,86 @@ test('[AUTH-3] [AUTH-5] keys: staged works beside active, revoked does not, with
     assert.doesNotMatch(JSON.stringify(t.log), /sk-(next|test)/)
   }))
 
-const ENGINES: { name: string; skip: typeof skipWithoutRedis | false; open: () => Promise<RedisServer | undefined> }[] =
-  [
-    { name: 'sqlite', skip: false, open: async () => undefined },
-    { name: 'redis', skip: skipWithoutRedis, open: () => RedisServer.start() },
-  ]
-for (const { name, skip, open } of ENGINES) {
+for (const [name, skip, newUrl] of engines()) {
   // Only admitted requests told their limits, with their own reservation still in them; a replay told those of a day
   // before.
   test(`[LIM-9] [IDEM-1] ${name}: what the head of each reply tells of the limits`, { skip }, async () => {
-    const redis = await open()
     const organization = '    limits: { requests_per_minute: 9, tokens_per_day: 90000, concurrent_requests: 5 }'
-    const yaml = (url: string) =>
-      defaultYaml(url, { organization }).replace('"sqlite::memory:"', JSON.stringify(redis?.url ?? 'sqlite::memory:'))
     const clock = new ManualClock()
-    try {
-      await using({ yaml, gateway: { clock } }, async t => {
-        const models = () => fetch(`${t.url}/v1/models`, { headers: { authorization: `Bearer ${KEY}` } })
-        assert.deepEqual(limitHeaders((await models()).headers), [], 'nothing was seen yet')
+    await using({ organization, store: newUrl(), gateway: { clock } }, async t => {
+      const models = () => fetch(`${t.url}/v1/models`, { headers: { authorization: `Bearer ${KEY}` } })
+      assert.deepEqual(limitHeaders((await models()).headers), [], 'nothing was seen yet')
 
-        const first = await chat(t, ask('x', { max_tokens: 1000 }), { 'idempotency-key': 'a' })
-        const { usage } = (await first.json()) as any
-        const told = Object.fromEntries(
-          limitHeaders(first.headers).map(header => [header.slice(12), first.headers.get(header)]),
-        )
-        assert.deepEqual(told, {
-          'limit-requests': '9',
-          'remaining-requests': '8',
-          'reset-requests': '7s',
-          'limit-tokens-day': '90000',
-          'remaining-tokens-day': String(90_000 - usage.total_tokens),
-          'reset-tokens-day': `${Math.ceil((usage.total_tokens * 86_400) / 90_000)}s`,
-          'limit-concurrency': '5',
-          'remaining-concurrency': '5',
-          scope: 'org',
-        })
-
-        const count = { model: 'eb1-preview', messages: [{ role: 'user', content: 'x' }] }
-        const others: [number, () => Promise<Response>][] = [
-          [200, models],
-          [200, () => t.post('/v1/messages/count_tokens', count)],
-          [400, () => chat(t, ask('x', { max_tokens: 'many' }))],
-          [404, () => chat(t, { ...ask(), model: 'none' })],
-          [409, () => chat(t, ask('other'), { 'idempotency-key': 'a' })],
-          [200, () => chat(t, ask('x', { max_tokens: 1000 }), { 'idempotency-key': 'a' })],
-        ]
-        for (const [status, send] of others) {
-          const reply = await send()
-          assert.equal(reply.status, status)
-          for (const [header, value] of Object.entries(told))
-            assert.equal(reply.headers.get(`x-ratelimit-${header}`), value, `${status} ${header}`)
-        }
-        const stranger = { authorization: 'Bearer sk-other-0001-secret' }
-        assert.deepEqual(limitHeaders((await chat(t, ask('x', { max_tokens: 'many' }), stranger)).headers), [])
-        clock.advance(1001)
-        for (const [, send] of others) assert.deepEqual(limitHeaders((await send()).headers), [], 'it is too old')
+      const first = await chat(t, ask('x', { max_tokens: 1000 }), { 'idempotency-key': 'a' })
+      const { usage } = (await first.json()) as any
+      const told = Object.fromEntries(
+        limitHeaders(first.headers).map(header => [header.slice(12), first.headers.get(header)]),
+      )
+      assert.deepEqual(told, {
+        'limit-requests': '9',
+        'remaining-requests': '8',
+        'reset-requests': '7s',
+        'limit-tokens-day': '90000',
+        'remaining-tokens-day': String(90_000 - usage.total_tokens),
+        'reset-tokens-day': `${Math.ceil((usage.total_tokens * 86_400) / 90_000)}s`,
+        'limit-concurrency': '5',
+        'remaining-concurrency': '5',
+        scope: 'org',
       })
-    } finally {
-      await redis?.stop()
-    }
+
+      const count = { model: 'eb1-preview', messages: [{ role: 'user', content: 'x' }] }
+      const others: [number, () => Promise<Response>][] = [
+        [200, models],
+        [200, () => t.post('/v1/messages/count_tokens', count)],
+        [400, () => chat(t, ask('x', { max_tokens: 'many' }))],
+        [404, () => chat(t, { ...ask(), model: 'none' })],
+        [409, () => chat(t, ask('other'), { 'idempotency-key': 'a' })],
+        [200, () => chat(t, ask('x', { max_tokens: 1000 }), { 'idempotency-key': 'a' })],
+      ]
+      for (const [status, send] of others) {
+        const reply = await send()
+        assert.equal(reply.status, status)
+        for (const [header, value] of Object.entries(told))
+          assert.equal(reply.headers.get(`x-ratelimit-${header}`), value, `${status} ${header}`)
+      }
+      const stranger = { authorization: 'Bearer sk-other-0001-secret' }
+      assert.deepEqual(limitHeaders((await chat(t, ask('x', { max_tokens: 'many' }), stranger)).headers), [])
+      clock.advance(1001)
+      for (const [, send] of others) assert.deepEqual(limitHeaders((await send()).headers), [], 'it is too old')
+    })
   })
 
   test(`[ERR-5] [ERR-10] ${name}: official SDKs send neither what can never pass again, nor what passes tomorrow`, {
     skip,
   }, async () => {
-    const redis = await open()
     const organization = '    limits: { input_tokens_per_day: 100, requests_per_day: 1 }'
-    const yaml = (url: string) =>
-      defaultYaml(url, { organization }).replace('"sqlite::memory:"', JSON.stringify(redis?.url ?? 'sqlite::memory:'))
-    try {
-      await using({ yaml }, async t => {
-        for (const [text, retryable, later] of [
-          ['word '.repeat(200), false, undefined],
-          ['x', true, 'later'],
-        ] as const) {
-          if (retryable) assert.equal((await chat(t)).status, 200)
-          for (const send of [
-            (counted: typeof fetch) =>
-              t.openai({ maxRetries: 3, fetch: counted }).chat.completions.create(ask(text) as any),
-            (counted: typeof fetch) =>
-              t.anthropic({ maxRetries: 3, fetch: counted }).messages.create({ ...ask(text), max_tokens: 5 } as any),
-          ]) {
-            let sent = 0
-            const error: any = await send((url, init) => {
-              sent++
-              return fetch(url, init)
-            }).then(
-              () => assert.fail('no error'),
-              e => e,
-            )
-            const told = error.error.error ?? error.error
-            assert.deepEqual([error.status, sent], [429, 1])
-            assert.deepEqual([told.retryable, told.details.retry], [retryable, later])
-            assert.equal(error.headers.has('retry-after'), retryable)
-          }
+    await using({ organization, store: newUrl() }, async t => {
+      for (const [text, retryable, later] of [
+        ['word '.repeat(200), false, undefined],
+        ['x', true, 'later'],
+      ] as const) {
+        if (retryable) assert.equal((await chat(t)).status, 200)
+        for (const send of [
+          (counted: typeof fetch) =>
+            t.openai({ maxRetries: 3, fetch: counted }).chat.completions.create(ask(text) as any),
+          (counted: typeof fetch) =>
+            t.anthropic({ maxRetries: 3, fetch: counted }).messages.create({ ...ask(text), max_tokens: 5 } as any),
+        ]) {
+          let sent = 0
+          const error: any = await send((url, init) => {
+            sent++
+            return fetch(url, init)
+          }).then(
+            () => assert.fail('no error'),
+            e => e,
+          )
+          const told = error.error.error ?? error.error
+          assert.deepEqual([error.status, sent], [429, 1])
+          assert.deepEqual([told.retryable, told.details.retry], [retryable, later])
+          assert.equal(error.headers.has('retry-after'), retryable)
         }
-      })
-    } finally {
-      await redis?.stop()
-    }
+      }
+    })
   })
 }
 

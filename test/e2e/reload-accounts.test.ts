@@ -6,35 +6,22 @@ import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { readFile, writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import { after, before, describe, type TestContext, test } from 'node:test'
+import { describe, type TestContext, test } from 'node:test'
 import type { GatewayOptions } from '../../cli/gateway.ts'
 import { StoreUnavailable } from '../../core/ports/store.ts'
 import { eventually } from '../eventually.ts'
-import { temporary } from '../stores/kit.ts'
-import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
+import { engines } from '../stores/redis-server.ts'
 import { defaultYaml, KEY, ShiftedClock, sha256, startGateway, type TestGateway } from './harness.ts'
-
-let server: RedisServer | undefined
-let databases = 0
-before(async () => {
-  if (!skipWithoutRedis) server = await RedisServer.start()
-})
-after(() => server?.stop())
 
 const PLANS = 'plans:\n  gold: { limits: { requests_per_minute: 1000 } }\n  silver: { limits: {} }\n'
 const secretOf = (id: string) => `sk-${id}-0001-secret`
 const CHAT = { model: 'eb1-fast-preview', messages: [{ role: 'user', content: 'Hi' }] }
 const WARNING = 'accounts of the store cannot be used, and get 503 account_unavailable'
 
-const engines: [name: string, skip: string | false, url: () => string][] = [
-  ['sqlite', false, () => `sqlite:${path.join(temporary(), 'gateway.db')}`],
-  ['redis', skipWithoutRedis, () => server!.url.replace(/\/0$/, `/${databases++}`)],
-]
-
-for (const [name, skip, newUrl] of engines)
+for (const [name, skip, newUrl] of engines())
   describe(name, { skip }, () => {
     const yaml = (url: string, plans: string) => (sim: string) =>
-      defaultYaml(sim, { extra: plans }).replace('"sqlite::memory:"', `{ url: "${url}", timeout: 5s }`)
+      defaultYaml(sim, { extra: plans, store: `{ url: "${url}", timeout: 5s }` })
 
     async function start(t: TestContext, url = newUrl(), plans = PLANS, more: Partial<GatewayOptions> = {}) {
       const clock = new ShiftedClock()

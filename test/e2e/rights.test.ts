@@ -7,8 +7,8 @@
  */
 import assert from 'node:assert/strict'
 import { writeFile } from 'node:fs/promises'
-import { after, before, describe, test } from 'node:test'
-import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
+import { describe, test } from 'node:test'
+import { engines } from '../stores/redis-server.ts'
 import { defaultYaml, sha256, startGateway, type TestGateway } from './harness.ts'
 import { SocketClient } from './socket-client.ts'
 
@@ -27,26 +27,13 @@ type KeyName = keyof typeof KEYS
 const secretOf = (name: KeyName) => `sk-test-${name}-secret`
 const as = (name: KeyName) => ({ authorization: `Bearer ${secretOf(name)}` })
 
-let redis: RedisServer | undefined
-let databases = 0
-before(async () => {
-  if (!skipWithoutRedis) redis = await RedisServer.start()
-})
-after(() => redis?.stop())
-
-const engines = [
-  { name: 'sqlite', skip: false as const, url: () => 'sqlite::memory:' },
-  { name: 'redis', skip: skipWithoutRedis, url: () => redis!.url.replace(/\/0$/, `/${databases++}`) },
-]
-
-for (const engine of engines) {
-  describe(engine.name, { skip: engine.skip }, () => {
+for (const [engine, skip, newUrl] of engines()) {
+  describe(engine, { skip }, () => {
     async function using(run: (t: TestGateway, yaml: (edit?: [string, string]) => string) => Promise<void>) {
-      const store = engine.url()
+      const store = newUrl()
       let simulator = ''
       const yaml = (edit: [string, string] = ['', '']) =>
-        defaultYaml(simulator)
-          .replace('"sqlite::memory:"', `{ url: "${store}", timeout: 10s }`)
+        defaultYaml(simulator, { store: `{ url: "${store}", timeout: 10s }` })
           .replace(/^ {6}- \{ id: key_test.*\n/m, line =>
             Object.entries(KEYS).reduce(
               (lines, [name, rights]) =>

@@ -7,27 +7,20 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { eventually, timersOf } from '../eventually.ts'
-import { RedisServer, skipWithoutRedis as skip } from '../stores/redis-server.ts'
+import { RedisServer, redisDatabases, skipWithoutRedis as skip } from '../stores/redis-server.ts'
 import { defaultYaml, KEY, sha256, startGateway, type TestGateway } from './harness.ts'
 
-let redis: RedisServer
-before(async () => {
-  if (!skip) redis = await RedisServer.start()
-})
-after(() => redis?.stop())
-
-let databases = 0
+const newDatabase = redisDatabases()
 /** So many gateways on a database of their own. */
 async function gateways(count: number, organization = '', extra = ''): Promise<TestGateway[]> {
-  const url = redis.url.replace(/\/0$/, `/${databases++}`)
+  const url = newDatabase()
   const all: TestGateway[] = []
   for (let i = 0; i < count; i++) {
     all.push(
       await startGateway({
-        yaml: sim =>
-          defaultYaml(sim, { organization, extra }).replace('"sqlite::memory:"', `{ url: "${url}", timeout: 20s }`),
+        yaml: sim => defaultYaml(sim, { organization, extra, store: `{ url: "${url}", timeout: 20s }` }),
       }),
     )
   }
@@ -211,7 +204,7 @@ test('[RESP-3] an sqlite disk slower than store.timeout delays the end of a repl
   t.after(() => rm(folder, { recursive: true, force: true }))
   const file = join(folder, 'gateway.db')
   const gateway = await startGateway({
-    yaml: sim => defaultYaml(sim).replace('"sqlite::memory:"', `{ url: "sqlite:${file}", timeout: 100ms }`),
+    yaml: sim => defaultYaml(sim, { store: `{ url: "sqlite:${file}", timeout: 100ms }` }),
   })
   t.after(() => gateway.close())
   // Another connection's write transaction holds commits up, as a slow disk does.

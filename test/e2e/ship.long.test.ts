@@ -80,9 +80,10 @@ async function killedInTurn(t: TestContext, storeOf: (folder: string) => string)
   const files = join(folder, 'shipped')
   writeFileSync(
     join(folder, 'gateway.yaml'),
-    defaultYaml(simulator.url, { extra: `ledger: { ship: { to: "${to}", interval: 1s } }` })
-      .replace('"sqlite::memory:"', `{ url: "${store}", timeout: 10s }`)
-      .replace('level: info', 'level: error'),
+    defaultYaml(simulator.url, {
+      extra: `ledger: { ship: { to: "${to}", interval: 1s } }`,
+      store: `{ url: "${store}", timeout: 10s }`,
+    }).replace('level: info', 'level: error'),
   )
   const follow = (target: string) =>
     new Victim(folder, /following the ledger/, 'ledger', 'ship', '--follow', '--interval', '1s', '--to', target)

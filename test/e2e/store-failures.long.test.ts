@@ -15,7 +15,8 @@ async function gatewayOn(t: TestContext, url: string): Promise<TestGateway> {
     yaml: sim =>
       defaultYaml(sim, {
         organization: `    limits: { concurrent_requests: ${SLOTS}, daily_spend_usd: 100.00 }`,
-      }).replace('"sqlite::memory:"', `{ url: "${url}", timeout: 500ms }`),
+        store: `{ url: "${url}", timeout: 500ms }`,
+      }),
   })
   t.after(() => gateway.close())
   return gateway
@@ -113,9 +114,7 @@ test('Redis down: an organization without limits is served, and what needs Redis
   const redis = await ownRedis(t)
   const g = await startGateway({
     yaml: sim =>
-      defaultYaml(sim, {})
-        .replace('"sqlite::memory:"', `{ url: "${redis.url}", timeout: 500ms }`)
-        .replace(/plan: \w+/, 'plan: custom'),
+      defaultYaml(sim, { store: `{ url: "${redis.url}", timeout: 500ms }` }).replace(/plan: \w+/, 'plan: custom'),
   })
   t.after(() => g.close())
   await redis.stop()

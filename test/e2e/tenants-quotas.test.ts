@@ -13,8 +13,7 @@ const clock = { ...systemClock, now: () => T0 }
 
 const start = (file: string, limits: string) =>
   startGateway({
-    yaml: sim =>
-      defaultYaml(sim, { organization: `    limits: ${limits}` }).replace('"sqlite::memory:"', `"sqlite:${file}"`),
+    yaml: sim => defaultYaml(sim, { organization: `    limits: ${limits}`, store: `"sqlite:${file}"` }),
     gateway: { clock },
   })
 const remaining = (reply: Response) => reply.headers.get('x-ratelimit-remaining-requests-day')

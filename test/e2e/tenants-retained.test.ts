@@ -18,8 +18,7 @@ const ask = (input: string) => ({ model: 'eb1-preview', input })
 /** @param store as in gateway.yaml */
 async function run(store: string): Promise<void> {
   const gateway = await startGateway({
-    yaml: sim =>
-      defaultYaml(sim, { plugins: { idempotency: '{ max_total: 200KiB }' } }).replace('"sqlite::memory:"', store),
+    yaml: sim => defaultYaml(sim, { plugins: { idempotency: '{ max_total: 200KiB }' }, store }),
   })
   try {
     const key = randomUUID()

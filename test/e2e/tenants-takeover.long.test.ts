@@ -4,18 +4,13 @@
  * leases of the first gateway end, as they do when nobody renews them, while its reply is on its way.
  */
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import type { RedisStore } from '../../stores/redis/store.ts'
 import { eventually } from '../eventually.ts'
-import { RedisServer, skipWithoutRedis as skip } from '../stores/redis-server.ts'
+import { redisDatabases, skipWithoutRedis as skip } from '../stores/redis-server.ts'
 import { defaultYaml, ShiftedClock, startGateway, type TestGateway } from './harness.ts'
 
-let redis: RedisServer
-before(async () => {
-  if (!skip) redis = await RedisServer.start()
-})
-after(() => redis?.stop())
-
+const newDatabase = redisDatabases()
 const storeOf = ({ gateway }: TestGateway) => gateway.store as unknown as RedisStore
 const BODY = {
   model: 'eb1-preview',
@@ -24,7 +19,6 @@ const BODY = {
 }
 const KEYED = { 'idempotency-key': 'order-1' }
 
-let databases = 0
 interface Two {
   first: TestGateway
   second: TestGateway
@@ -33,7 +27,7 @@ interface Two {
   lapse(): Promise<void>
 }
 async function two(): Promise<Two> {
-  const url = redis.url.replace(/\/0$/, `/${databases++}`)
+  const url = newDatabase()
   const clock = new ShiftedClock()
   const start = (more: object) =>
     startGateway({

@@ -221,7 +221,7 @@ describe('what outlives a process', () => {
   test('[TOOL-1] [RESP-2] [TOOL-6] a restart on the same file: calls are answered, responses continued, private data goes back', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'sluice-restart-'))
     const yaml = (url: string) =>
-      defaultYaml(url).replace('"sqlite::memory:"', `{ url: "sqlite:${join(folder, 'store.db')}", timeout: 10s }`)
+      defaultYaml(url, { store: `{ url: "sqlite:${join(folder, 'store.db')}", timeout: 10s }` })
     try {
       const before = await startGateway({ yaml })
       const made: { dialect: DialectName; model: string; surface: SurfaceName; first: ReturnType<typeof read> }[] = []
@@ -273,7 +273,7 @@ describe('what outlives a process', () => {
 
   test('[TOOL-1] [RESP-2] [TOOL-6] another instance on the same redis', { skip: skipWithoutRedis }, async () => {
     const redis = await RedisServer.start()
-    const yaml = (url: string) => defaultYaml(url).replace('"sqlite::memory:"', `{ url: "${redis.url}", timeout: 10s }`)
+    const yaml = (url: string) => defaultYaml(url, { store: `{ url: "${redis.url}", timeout: 10s }` })
     const one = await startGateway({ yaml })
     const two = await startGateway({ yaml })
     try {

@@ -22,7 +22,7 @@ async function gateway(store: string): Promise<TestGateway> {
   const { defaultYaml, startGateway } = await import('../e2e/harness.ts')
   const organization = '    limits: { images_per_day: 3, requests_per_day: 100 }'
   return startGateway({
-    yaml: url => defaultYaml(url, { organization }).replace('"sqlite::memory:"', JSON.stringify(store)),
+    yaml: url => defaultYaml(url, { organization, store: JSON.stringify(store) }),
   })
 }
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { after, before, describe, type TestContext, test } from 'node:test'
+import { describe, type TestContext, test } from 'node:test'
 import {
   type AccountStore,
   type AuditBounds,
@@ -19,19 +19,9 @@ import { prepare, STEPS } from '../../stores/sqlite/schema.ts'
 import { Tables } from '../../stores/sqlite/tables.ts'
 import { random } from '../random.ts'
 import { recordingLog, T0, temporary } from './kit.ts'
-import { RedisServer, skipWithoutRedis } from './redis-server.ts'
+import { engines, redisDatabases, skipWithoutRedis } from './redis-server.ts'
 
-let server: RedisServer | undefined
-let databases = 0
-before(async () => {
-  if (!skipWithoutRedis) server = await RedisServer.start()
-})
-after(() => server?.stop())
-
-const urls: [name: string, skip: string | false, url: () => string][] = [
-  ['sqlite', false, () => `sqlite:${path.join(temporary(), 'gateway.db')}`],
-  ['redis', skipWithoutRedis, () => server!.url.replace(/\/0$/, `/${databases++}`)],
-]
+const newDatabase = redisDatabases()
 
 const digest = (n: number) => n.toString(16).padStart(64, '0')
 /** The versions of changes that were all made. */
@@ -42,7 +32,7 @@ const versions = async (results: ReturnType<AccountStore['change']>): Promise<nu
   })
 const key = (n: number, id = `key_${n}`, settings = '{}') => ({ id, sha256: digest(n), settings })
 
-for (const [name, skip, url] of urls) {
+for (const [name, skip, url] of engines()) {
   describe(name, { skip }, () => {
     /** Two connections to one empty store. */
     async function two(t: TestContext): Promise<[AccountStore, AccountStore]> {
@@ -311,7 +301,7 @@ test('sqlite: the id of a key is looked up in an index', async () => {
 })
 
 test('redis: keys that a gateway of an earlier release makes are found, too', { skip: skipWithoutRedis }, async t => {
-  const url = server!.url.replace(/\/0$/, `/${databases++}`)
+  const url = newDatabase()
   const client = new RedisClient({ url, timeout: 10_000, log: recordingLog() })
   await client.connect()
   t.after(() => client.disconnect())
@@ -397,7 +387,7 @@ test('sqlite: a database of the release before gets the index, and a command of 
 describe('redis: names', { skip: skipWithoutRedis }, () => {
   const TAG = '{sluice:accounts}:'
   async function opened(t: TestContext): Promise<{ client: RedisClient; accounts: RedisAccounts; url: string }> {
-    const url = server!.url.replace(/\/0$/, `/${databases++}`)
+    const url = newDatabase()
     const client = new RedisClient({ url, timeout: 10_000, log: recordingLog() })
     await client.connect()
     t.after(() => client.disconnect())

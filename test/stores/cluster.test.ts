@@ -1,32 +1,28 @@
 /** A real three-node Redis Cluster: all keys of a script in one slot, wherever the organization lives. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { systemClock } from '../../core/tools/clock.ts'
 import { moveStore } from '../../stores/move/move.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
 import { eventually } from '../eventually.ts'
-import { bucket, DAY, everyDimension, intent, outcome, recordingLog, slots, T0, temporary } from './kit.ts'
+import {
+  bucket,
+  DAY,
+  everyDimension,
+  intent,
+  outcome,
+  recordingLog,
+  redisOptions,
+  slots,
+  T0,
+  temporary,
+} from './kit.ts'
 import { skipWithoutRedis, startCluster } from './redis-server.ts'
 
 test('limits, ledger, idempotency and records on a cluster of three', { skip: skipWithoutRedis }, async t => {
   const nodes = await startCluster(t)
 
   const url = `redis+cluster://${nodes.map(node => `127.0.0.1:${node.port}`).join(',')}`
-  const store = await openRedisStore({
-    url,
-    timeout: 10_000,
-    instance: 'cluster-test',
-    clock: systemClock,
-    log: recordingLog(),
-    ledgerKeep: null,
-    maxRecord: 1e6,
-    maxTotal: 1e9,
-    maxRecords: 1e9,
-    share: 1,
-    replicas: 'auto',
-    dataDir: temporary(),
-    leaseTimes: { ttl: 60_000, every: 200 },
-  })
+  const store = await openRedisStore(redisOptions(url, { leaseTimes: { ttl: 60_000, every: 200 } }))
   t.after(() => store.close())
   await eventually(async () => (await store.ready()).ok)
 

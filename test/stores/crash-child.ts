@@ -3,27 +3,15 @@
  * data folder.
  */
 import fs from 'node:fs'
-import { systemClock } from '../../core/tools/clock.ts'
 import { openStore } from '../../stores/index.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
 import { timersOf } from '../eventually.ts'
-import { CRASH_CELLS, intent, outcome, recordingLog } from './kit.ts'
+import { CRASH_CELLS, intent, options, outcome, redisOptions } from './kit.ts'
 
 const [url, dataDir] = process.argv.slice(2) as [string, string]
-const common = { url, timeout: 10_000, clock: systemClock, log: recordingLog(), dataDir }
 const store = url.startsWith('sqlite:')
-  ? await openStore(common)
-  : await openRedisStore({
-      ...common,
-      instance: `child-${process.pid}`,
-      ledgerKeep: null,
-      maxRecord: 1e6,
-      maxTotal: 1e9,
-      maxRecords: 1e9,
-      share: 1,
-      replicas: 'auto',
-      leaseTimes: { ttl: 600, every: 200 },
-    })
+  ? await openStore(options(url, { dataDir }))
+  : await openRedisStore(redisOptions(url, { dataDir, leaseTimes: { ttl: 600, every: 200 } }))
 const say = (line: string) => fs.writeSync(1, line + '\n')
 
 async function exchange(id: string): Promise<void> {

@@ -6,7 +6,6 @@ import { spawn } from 'node:child_process'
 import path from 'node:path'
 import { test } from 'node:test'
 import { type Store, StoreUnavailable } from '../../core/ports/store.ts'
-import { systemClock } from '../../core/tools/clock.ts'
 import { openStore } from '../../stores/index.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
 import { eventually } from '../eventually.ts'
@@ -16,7 +15,7 @@ import {
   intent,
   options,
   outcome,
-  recordingLog,
+  redisOptions,
   spend,
   T0,
   temporary,
@@ -118,21 +117,9 @@ test('[BILL-4] redis: killed again and again, rows, slots and spend balance', { 
     const promised = await runAndKill(server.url, dir)
     for (const id of promised.admitted) admitted.add(id)
     for (const [id, cost] of promised.settled) settled.set(id, cost)
-    const store = await openRedisStore({
-      url: server.url,
-      timeout: 10_000,
-      instance: `after-${round}`,
-      clock: systemClock,
-      log: recordingLog(),
-      ledgerKeep: null,
-      maxRecord: 1e6,
-      maxTotal: 1e9,
-      maxRecords: 1e9,
-      share: 1,
-      replicas: 'auto',
-      dataDir: dir,
-      leaseTimes: { ttl: 60_000, every: 100 },
-    })
+    const store = await openRedisStore(
+      redisOptions(server.url, { dataDir: dir, leaseTimes: { ttl: 60_000, every: 100 } }),
+    )
     try {
       await balance(store, admitted, settled)
     } finally {

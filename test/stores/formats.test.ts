@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import fs from 'node:fs'
 import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { after, before, describe, type TestContext, test } from 'node:test'
+import { describe, type TestContext, test } from 'node:test'
 import { Redis } from 'ioredis'
 import { runUsage } from '../../cli/usage-report.ts'
 import type { Store } from '../../core/ports/store.ts'
@@ -23,18 +23,11 @@ import { Tables } from '../../stores/sqlite/tables.ts'
 import { defaultYaml, startGateway, type TestGateway } from '../e2e/harness.ts'
 import { eventually } from '../eventually.ts'
 import { COMMITS, copySqlite, type Fixture, LIMITS, loadRedis, readFixture } from './fixtures/read.ts'
-import { intent, options, recordingLog, slots, spend, T0, temporary, usedBy, usedIn } from './kit.ts'
-import { RedisServer, skipWithoutRedis as skip } from './redis-server.ts'
+import { intent, options, recordingLog, redisOptions, slots, spend, T0, temporary, usedBy, usedIn } from './kit.ts'
+import { redisDatabases, skipWithoutRedis as skip } from './redis-server.ts'
 
-let server: RedisServer
-let databases = 0
-/** A database of its own for each test. */
-const newUrl = () => server.url.replace(/\/0$/, `/${databases++}`)
+const newUrl = redisDatabases()
 const nameOf = (url: string) => new RedisClient({ url, timeout: 1000, log: recordingLog() }).name
-before(async () => {
-  if (!skip) server = await RedisServer.start()
-})
-after(() => server?.stop())
 
 const refusal =
   (...texts: RegExp[]) =>
@@ -386,19 +379,7 @@ async function markIn(url: string): Promise<Mark | undefined> {
 }
 
 async function open(t: TestContext, url: string, more: Partial<RedisStoreOptions> = {}): Promise<RedisStore> {
-  const store = await openRedisStore({
-    ...options(url),
-    instance: `test-${databases}-${Math.random().toString(36).slice(2, 8)}`,
-    ledgerKeep: null,
-    maxRecord: 1e6,
-    maxTotal: 1e9,
-    maxRecords: 1e9,
-    share: 1,
-    replicas: 'auto',
-    dataDir: temporary(),
-    leaseTimes: { ttl: 60_000, every: 50 },
-    ...more,
-  })
+  const store = await openRedisStore(redisOptions(url, { leaseTimes: { ttl: 60_000, every: 50 }, ...more }))
   t.after(() => store.close())
   return store
 }

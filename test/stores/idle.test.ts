@@ -4,12 +4,12 @@ import path from 'node:path'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { Redis } from 'ioredis'
-import { ManualClock, systemClock } from '../../core/tools/clock.ts'
+import { ManualClock } from '../../core/tools/clock.ts'
 import { openStore } from '../../stores/index.ts'
 import { MemoryLimits } from '../../stores/limits/memory.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
 import { eventually } from '../eventually.ts'
-import { bucket, DAY, intent, MINUTE, options, outcome, recordingLog, slots, spend, T0, temporary } from './kit.ts'
+import { bucket, DAY, intent, MINUTE, options, outcome, redisOptions, slots, spend, T0, temporary } from './kit.ts'
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
 const CELLS = [
@@ -98,20 +98,7 @@ test('on Redis an organization in which nothing is held is forgotten after two a
   const server = await RedisServer.start()
   t.after(() => server.stop())
   const clock = new ManualClock(T0)
-  const store = await openRedisStore({
-    url: server.url,
-    timeout: 10_000,
-    instance: 'idle-test',
-    clock,
-    log: recordingLog(),
-    ledgerKeep: null,
-    maxRecord: 1e6,
-    maxTotal: 1e9,
-    maxRecords: 1e9,
-    share: 1,
-    replicas: 0,
-    dataDir: temporary(),
-  })
+  const store = await openRedisStore(redisOptions(server.url, { clock, replicas: 0 }))
   t.after(() => store.close())
   const admit = (org: string, id: string) =>
     store.limits.admit({ org, id, cells: CELLS, amounts: [1, 1, 1, 1, 1, 1], now: T0 })
@@ -137,10 +124,7 @@ test('on Redis the set of a process has the organizations in use, and no slot is
   const server = await RedisServer.start()
   const redis = new Redis(server.url)
   const open = (instance: string, leaseTimes: { ttl: number; every: number }) =>
-    openRedisStore({
-      ...{ url: server.url, timeout: 10_000, instance, clock: systemClock, log: recordingLog(), ledgerKeep: null },
-      ...{ maxRecord: 1e6, maxTotal: 1e9, maxRecords: 1e9, share: 1, replicas: 0, dataDir: temporary(), leaseTimes },
-    })
+    openRedisStore(redisOptions(server.url, { instance, replicas: 0, leaseTimes }))
   const store = await open('a', { ttl: 60_000, every: 20_000 })
   t.after(async () => {
     await store.close()

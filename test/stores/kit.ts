@@ -14,6 +14,7 @@ import type {
 } from '../../core/ports/store.ts'
 import { systemClock } from '../../core/tools/clock.ts'
 import type { StoreOptions } from '../../stores/index.ts'
+import type { RedisStoreOptions } from '../../stores/redis/store.ts'
 
 /** 2026-11-21T10:00:00Z */
 export const T0 = Date.UTC(2026, 10, 21, 10)
@@ -43,6 +44,23 @@ export function temporary(): string {
 
 export function options(url: string, more: Partial<StoreOptions> = {}): StoreOptions {
   return { url, timeout: 10_000, clock: systemClock, log: recordingLog(), ...more }
+}
+
+let instances = 0
+/** Of an engine on Redis that is opened by itself, with bounds that no test reaches. */
+export function redisOptions(url: string, more: Partial<RedisStoreOptions> = {}): RedisStoreOptions {
+  return {
+    ...options(url),
+    instance: `test-${process.pid}-${++instances}`,
+    ledgerKeep: null,
+    maxRecord: 1e6,
+    maxTotal: 1e9,
+    maxRecords: 1e9,
+    share: 1,
+    replicas: 'auto',
+    dataDir: temporary(),
+    ...more,
+  }
 }
 
 export const bucket = (

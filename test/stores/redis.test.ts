@@ -9,7 +9,6 @@ import path from 'node:path'
 import { after, before, test } from 'node:test'
 import type { Redis } from 'ioredis'
 import { StoreUnavailable } from '../../core/ports/store.ts'
-import { systemClock } from '../../core/tools/clock.ts'
 import { markBytes } from '../../stores/marks.ts'
 import { tagOf } from '../../stores/redis/client.ts'
 import { IDEMPOTENCY_LEASE_MS } from '../../stores/redis/idempotency.ts'
@@ -28,6 +27,7 @@ import {
   outcome,
   type RecordingLog,
   recordingLog,
+  redisOptions,
   slots,
   spend,
   T0,
@@ -56,21 +56,7 @@ async function open(
   more: { timeout?: number; leaseTimes?: LeaseTimes; dataDir?: string; ledgerKeep?: number } = {},
 ): Promise<Opened> {
   const log = recordingLog()
-  const store = await openRedisStore({
-    url,
-    timeout: 30_000,
-    instance: `test-${++count}`,
-    clock: systemClock,
-    log,
-    ledgerKeep: null,
-    maxRecord: 1e6,
-    maxTotal: 1e9,
-    maxRecords: 1e9,
-    share: 1,
-    replicas: 'auto',
-    dataDir: temporary(),
-    ...more,
-  })
+  const store = await openRedisStore(redisOptions(url, { timeout: 30_000, log, ...more }))
   return { store, log }
 }
 /** What a killed process leaves when its lease has run out: no renewal, no goodbye. */

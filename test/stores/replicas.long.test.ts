@@ -8,11 +8,10 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { Redis } from 'ioredis'
-import { systemClock } from '../../core/tools/clock.ts'
 import { openRedisStore, type RedisStore } from '../../stores/redis/store.ts'
 import { defaultYaml, startGateway } from '../e2e/harness.ts'
 import { eventually } from '../eventually.ts'
-import { intent, outcome, recordingLog, temporary } from './kit.ts'
+import { intent, outcome, redisOptions, temporary } from './kit.ts'
 import {
   addReplica,
   linked,
@@ -23,24 +22,8 @@ import {
   startReplica,
 } from './redis-server.ts'
 
-let count = 0
 async function open(url: string, more: { dataDir?: string; replicas?: number | 'auto' } = {}): Promise<RedisStore> {
-  return openRedisStore({
-    url,
-    timeout: 5000,
-    instance: `replicas-${++count}`,
-    clock: systemClock,
-    log: recordingLog(),
-    ledgerKeep: null,
-    maxRecord: 1e6,
-    maxTotal: 1e9,
-    maxRecords: 1e9,
-    share: 1,
-    replicas: 'auto',
-    dataDir: temporary(),
-    leaseTimes: { ttl: 60_000, every: 200 },
-    ...more,
-  })
+  return openRedisStore(redisOptions(url, { timeout: 5000, leaseTimes: { ttl: 60_000, every: 200 }, ...more }))
 }
 
 async function pair(t: TestContext): Promise<{ master: RedisServer; replica: RedisServer }> {
@@ -210,7 +193,7 @@ test('/readyz says that rows wait for a replica, and stays 200', { skip }, async
   process.chdir(temporary())
   t.after(() => process.chdir(home))
   const gateway = await startGateway({
-    yaml: sim => defaultYaml(sim).replace('"sqlite::memory:"', `{ url: "${master.url}", timeout: 10s }`),
+    yaml: sim => defaultYaml(sim, { store: `{ url: "${master.url}", timeout: 10s }` }),
   })
   t.after(() => gateway.close())
   const chat = { model: 'eb1-preview', messages: [{ role: 'user', content: 'Hi' }] }

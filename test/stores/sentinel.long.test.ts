@@ -2,30 +2,15 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { StoreUnavailable } from '../../core/ports/store.ts'
-import { systemClock } from '../../core/tools/clock.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
 import { eventually } from '../eventually.ts'
-import { bucket, intent, outcome, recordingLog, slots, T0, temporary } from './kit.ts'
+import { bucket, intent, outcome, redisOptions, slots, T0 } from './kit.ts'
 import { skipWithoutRedis, startFailoverSet } from './redis-server.ts'
 
 test('a failover refuses for a while, then the replica has limits and ledger', { skip: skipWithoutRedis }, async t => {
   const set = await startFailoverSet()
   t.after(() => set.stop())
-  const store = await openRedisStore({
-    url: set.url,
-    timeout: 2000,
-    instance: 'sentinel-test',
-    clock: systemClock,
-    log: recordingLog(),
-    ledgerKeep: null,
-    maxRecord: 1e6,
-    maxTotal: 1e9,
-    maxRecords: 1e9,
-    share: 1,
-    replicas: 'auto',
-    dataDir: temporary(),
-    leaseTimes: { ttl: 60_000, every: 200 },
-  })
+  const store = await openRedisStore(redisOptions(set.url, { timeout: 2000, leaseTimes: { ttl: 60_000, every: 200 } }))
   t.after(() => store.close())
   const cells = [bucket('o:rpm', 10), slots('o:conc', 5)]
   for (const id of ['a', 'b'])

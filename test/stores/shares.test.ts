@@ -13,7 +13,7 @@ import { openRedisStore, type RedisStore } from '../../stores/redis/store.ts'
 import { prepare, STEPS } from '../../stores/sqlite/schema.ts'
 import { Tables } from '../../stores/sqlite/tables.ts'
 import { eventually } from '../eventually.ts'
-import { DAY, recordingLog, T0, temporary } from './kit.ts'
+import { DAY, redisOptions, T0 } from './kit.ts'
 import { RedisServer, skipWithoutRedis as skip } from './redis-server.ts'
 
 const ORGS = ['a', 'b', 'c', 'd']
@@ -180,28 +180,22 @@ test('sqlite: one write evicts a bounded number of rows, and sweeps the rest', (
 // ---- redis ----------------------------------------------------------------------------------------------------------
 
 let server: RedisServer
-let databases = 0
 before(async () => {
   if (!skip) server = await RedisServer.start(['--databases', '100'])
 })
 after(() => server?.stop())
 
 const openOn = (url: string, more: { every?: number } = {}): Promise<RedisStore> =>
-  openRedisStore({
-    url,
-    timeout: 30_000,
-    instance: `shares-${++databases}`,
-    clock: more.every === undefined ? new ManualClock(T0) : systemClock,
-    log: recordingLog(),
-    ledgerKeep: null,
-    maxRecord: 1e6,
-    maxTotal: IDEMPOTENCY_TOTAL,
-    maxRecords: TOTAL,
-    share: SHARE,
-    replicas: 'auto',
-    dataDir: temporary(),
-    leaseTimes: { ttl: 600_000, every: more.every ?? 300_000 },
-  })
+  openRedisStore(
+    redisOptions(url, {
+      timeout: 30_000,
+      clock: more.every === undefined ? new ManualClock(T0) : systemClock,
+      maxTotal: IDEMPOTENCY_TOTAL,
+      maxRecords: TOTAL,
+      share: SHARE,
+      leaseTimes: { ttl: 600_000, every: more.every ?? 300_000 },
+    }),
+  )
 
 async function inRedis(redis: Redis): Promise<{ records: Map<string, number>; sums: Map<string, number> }> {
   const records = new Map<string, number>()
