@@ -8,7 +8,6 @@ import { once } from 'node:events'
 import { closeSync, openSync, readFileSync } from 'node:fs'
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import http from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
@@ -20,6 +19,7 @@ import { ERRORS } from '../../core/canon/errors.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
 import { defaultYaml, sha256 } from '../e2e/harness.ts'
 import { eventually } from '../eventually.ts'
+import { type FakeUpstream, startFakeUpstream } from '../fake-upstream/server.ts'
 
 const MARK = 'kanarienvogel'
 const HALVES = [MARK.slice(0, 9), MARK.slice(-9)]
@@ -105,7 +105,7 @@ let log: Log
 let descriptor: number
 let gateway: Gateway
 let simulator: Awaited<ReturnType<typeof startSimulator>>
-let hostile: http.Server
+let hostile: FakeUpstream
 /** What the clients got: the canaries must have been somewhere. */
 let replies = 0
 
@@ -116,43 +116,28 @@ before(async () => {
   await writeFile(join(folder, 'plugins/late.ts'), LATE)
   simulator = await startSimulator({ port: 0 })
   // An upstream that quotes what it was sent in every way it can go wrong.
-  hostile = http.createServer((request, response) => {
-    let body = ''
-    request.on('data', piece => {
-      body += piece
-    })
-    request.on('end', () => {
-      const quoted = JSON.stringify(`${body} ${JSON.stringify(request.headers)}`)
-      const mode = /hostile:(\w+)/.exec(body)?.[1]
-      const error = (status: number) =>
-        response
-          .writeHead(status, { 'content-type': 'application/json' })
-          .end(`{"error":{"message":${quoted},"type":${quoted},"code":${quoted}}}`)
-      const stream = (text: string) => response.writeHead(200, { 'content-type': 'text/event-stream' }).end(text)
-      const status = Number(/hostile:s(\d+)/.exec(body)?.[1])
-      if (status) return error(status)
-      if (mode === 'hang') return
-      if (mode === 'quota')
-        return response
-          .writeHead(429, { 'content-type': 'application/json' })
-          .end(`{"error":{"message":${quoted},"type":"insufficient_quota","code":"insufficient_quota"}}`)
-      if (mode === 'html') return response.writeHead(502, { 'content-type': 'text/html' }).end(`<h1>${quoted}</h1>`)
-      if (mode === 'malformed') return stream(`data: {"choices": ${quoted}\n\n`)
-      if (mode === 'frame')
-        return stream(
-          `data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\ndata: {"error":{"message":${quoted}}}\n\n`,
-        )
-      if (mode === 'odd') return stream(`event: ${JSON.stringify(body)}\ndata: ${quoted}\n\n`)
-      if (mode === 'gzip')
-        return response.writeHead(200, { 'content-type': 'application/json', 'content-encoding': MARK }).end(quoted)
-      if (mode === 'notjson')
-        return response.writeHead(200, { 'content-type': 'application/json' }).end(quoted.slice(0, -9))
-      response.write('x')
-      request.socket.destroy()
-    })
+  hostile = await startFakeUpstream(async turn => {
+    const { body, headers } = turn.request
+    const quoted = JSON.stringify(`${body} ${JSON.stringify(headers)}`)
+    const mode = /hostile:(\w+)/.exec(body)?.[1]
+    const status = Number(/hostile:s(\d+)/.exec(body)?.[1])
+    if (status) return turn.answer(status, `{"error":{"message":${quoted},"type":${quoted},"code":${quoted}}}`)
+    if (mode === 'hang') return turn.stall()
+    if (mode === 'quota')
+      return turn.answer(429, `{"error":{"message":${quoted},"type":"insufficient_quota","code":"insufficient_quota"}}`)
+    if (mode === 'html') return turn.answer(502, `<h1>${quoted}</h1>`, { 'content-type': 'text/html' })
+    if (mode === 'malformed') return turn.stream(`data: {"choices": ${quoted}\n\n`)
+    if (mode === 'frame')
+      return turn.stream(
+        `data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\ndata: {"error":{"message":${quoted}}}\n\n`,
+      )
+    if (mode === 'odd') return turn.stream(`event: ${JSON.stringify(body)}\ndata: ${quoted}\n\n`)
+    if (mode === 'gzip') return turn.answer(200, quoted, { 'content-encoding': MARK })
+    if (mode === 'notjson') return turn.answer(200, quoted.slice(0, -9))
+    await turn.head(200, { 'transfer-encoding': 'chunked' })
+    await turn.chunk('x')
+    turn.socket.destroy()
   })
-  await new Promise<void>(resolve => hostile.listen(0, '127.0.0.1', resolve))
-  const hostileUrl = `http://127.0.0.1:${(hostile.address() as AddressInfo).port}`
   yaml = `${defaultYaml(simulator.url, {
     models: `  eb1-preview: { context_window: 400000, max_output_tokens: 128000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: chat, model: sim-large }] }
   hostile: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: bad, model: m }] }
@@ -170,7 +155,7 @@ before(async () => {
     .replace(' idempotency,', ' late, thrower, idempotency,')
     .replace(
       'providers:\n',
-      `providers:\n  bad: { dialect: openai-chat, base_url: "${hostileUrl}", api_key: "${PROVIDER_KEY}", headers: { x-secret: "${canary('header')}" } }\n  gone: { dialect: openai-chat, base_url: "http://127.0.0.1:1", api_key: "${PROVIDER_KEY}" }\n  narrow: { dialect: openai-chat, base_url: "${simulator.url}", max_connections: 1, queue: { max: 0 } }\n`,
+      `providers:\n  bad: { dialect: openai-chat, base_url: "${hostile.url}", api_key: "${PROVIDER_KEY}", headers: { x-secret: "${canary('header')}" } }\n  gone: { dialect: openai-chat, base_url: "http://127.0.0.1:1", api_key: "${PROVIDER_KEY}" }\n  narrow: { dialect: openai-chat, base_url: "${simulator.url}", max_connections: 1, queue: { max: 0 } }\n`,
     )
     .replace(
       '    keys:\n',
@@ -189,10 +174,7 @@ plugins: [./plugins/thrower.ts, ./plugins/late.ts]
 after(async () => {
   await gateway.close()
   await simulator.close()
-  await new Promise<void>(resolve => {
-    hostile.close(() => resolve())
-    hostile.closeAllConnections()
-  })
+  await hostile.close()
   await log.close()
   closeSync(descriptor)
   await rm(folder, { recursive: true, force: true })

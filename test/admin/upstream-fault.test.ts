@@ -5,8 +5,6 @@
  */
 import assert from 'node:assert/strict'
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
-import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
@@ -15,6 +13,7 @@ import { prettyLine } from '../../cli/pretty.ts'
 import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import { startGateway, type TestGateway } from '../e2e/harness.ts'
 import { eventually } from '../eventually.ts'
+import { startFakeUpstream } from '../fake-upstream/server.ts'
 
 const PROVIDER_KEY = 'key-of-the-provider-1234'
 /** What each dialect's provider says of a request that it does not take. Prompt and key are quoted, as providers do. */
@@ -56,22 +55,17 @@ const NAMES = Object.keys(REFUSALS)
  * A gateway whose providers answer with what `REFUSALS` says; its log lines, and the records that the dashboard is fed.
  */
 async function refused(settings: Omit<LogSettings, 'level'>, use: (g: TestGateway) => Promise<void>) {
-  const upstream = createServer((request, response) => {
-    request.resume().on('end', () => {
-      if (request.url!.startsWith('/down')) return response.writeHead(503).end('no words')
-      if (request.url!.startsWith('/frame'))
-        return response
-          .writeHead(200, { 'content-type': 'text/event-stream' })
-          .end(
-            'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n' +
-              `data: {"error":{"type":"server_error","code":"oops","message":${JSON.stringify(quote)}}}\n\n`,
-          )
-      const { body } = Object.values(REFUSALS).find(({ path }) => request.url!.includes(path))!
-      response.writeHead(400, { 'content-type': 'application/json' }).end(JSON.stringify(body))
-    })
+  const upstream = await startFakeUpstream(turn => {
+    const { path } = turn.request
+    if (path.startsWith('/down')) return turn.answer(503, 'no words')
+    if (path.startsWith('/frame'))
+      return turn.stream(
+        'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n' +
+          `data: {"error":{"type":"server_error","code":"oops","message":${JSON.stringify(quote)}}}\n\n`,
+      )
+    return turn.answer(400, Object.values(REFUSALS).find(refusal => path.includes(refusal.path))!.body)
   })
-  await new Promise<void>(resolve => upstream.listen(0, '127.0.0.1', resolve))
-  const url = `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`
+  const { url } = upstream
   const folder = mkdtempSync(join(tmpdir(), 'sluice-fault-'))
   const descriptor = openSync(join(folder, 'log'), 'w')
   const log = openLog({ level: 'info', ...settings }, { descriptor })
@@ -111,7 +105,7 @@ async function refused(settings: Omit<LogSettings, 'level'>, use: (g: TestGatewa
     }
   } finally {
     await g.close()
-    upstream.close()
+    await upstream.close()
     closeSync(descriptor)
     rmSync(folder, { recursive: true })
   }

@@ -1,15 +1,14 @@
 /** `sluice trace`: one request from the memory of its gateway, from the log and from the ledger, each also alone. */
 import assert from 'node:assert/strict'
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { openLog } from '../../cli/log.ts'
-import { createServer } from '../../core/tools/http.ts'
 import { requestId, requestIdTime } from '../../core/tools/ids.ts'
 import { defaultYaml, sha256, startGateway } from '../e2e/harness.ts'
 import { eventually } from '../eventually.ts'
+import { startFakeUpstream } from '../fake-upstream/server.ts'
 import { sluice } from './capture.ts'
 
 test('a request id holds the time when it was made; other texts hold none', t => {
@@ -21,15 +20,12 @@ test('a request id holds the time when it was made; other texts hold none', t =>
 })
 
 test('trace: outcome, backends, limits, tokens, bill and plugins of a request; each source also without the others', async t => {
-  const failing = createServer((request, response) => {
-    request.resume()
-    response.writeHead(500, { 'content-type': 'application/json' })
-    response.end('{"error":{"type":"server_error","code":"broken","message":"a secret word"}}')
-  })
-  await new Promise<void>(resolve => failing.listen(0, '127.0.0.1', resolve))
+  const failing = await startFakeUpstream(turn =>
+    turn.answer(500, { error: { type: 'server_error', code: 'broken', message: 'a secret word' } }),
+  )
   const dir = mkdtempSync(join(tmpdir(), 'sluice-trace-'))
-  t.after(() => {
-    failing.close()
+  t.after(async () => {
+    await failing.close()
     rmSync(dir, { recursive: true })
   })
   const logFile = join(dir, 'log')
@@ -42,7 +38,7 @@ test('trace: outcome, backends, limits, tokens, bill and plugins of a request; e
     yaml: url => {
       const yaml = defaultYaml(url, {
         organization: '    limits: { requests_per_minute: 60 }\n',
-        providers: `  bad: { dialect: openai-chat, base_url: "http://127.0.0.1:${(failing.address() as AddressInfo).port}" }
+        providers: `  bad: { dialect: openai-chat, base_url: "${failing.url}" }
   good: { dialect: openai-chat, base_url: "${url}" }`,
         models: `  eb1-preview: { context_window: 400000, price: { input: 1.25, output: 10.00 }, backends: [{ provider: bad, model: a }, { provider: good, model: b }] }`,
       }).replace('sqlite::memory:', store)

@@ -7,10 +7,9 @@
  */
 import assert from 'node:assert/strict'
 import { readFile, writeFile } from 'node:fs/promises'
-import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { test } from 'node:test'
 import { ENTRIES, sha256, startGateway, stillClock } from '../e2e/harness.ts'
+import { startFakeUpstream } from '../fake-upstream/server.ts'
 import { lines, loadText } from './load-text.ts'
 
 /** The list without one entry, and with one entry at each other place; each order once. */
@@ -108,16 +107,11 @@ ${models(url)}`,
 })
 
 test('proxy with a credential: whatever is taken away or moved, limits and ledger hold or the file does not load', async () => {
-  const target = createServer((request, response) => {
-    request.resume()
-    response.end('{}')
-  })
-  await new Promise<void>(resolve => target.listen(0, '127.0.0.1', resolve))
-  const url = `http://127.0.0.1:${(target.address() as AddressInfo).port}`
+  const target = await startFakeUpstream(turn => turn.answer(200, {}))
   const list = [
     'auth',
     'admission',
-    `{ proxy: { target: "${url}", api_key: target-key } }`,
+    `{ proxy: { target: "${target.url}", api_key: target-key } }`,
     'usage-capture',
     'header-stamp',
   ]
@@ -150,7 +144,7 @@ ${good.map((_, i) => organization(`requests${i}`, 'requests_per_minute: 1')).joi
     assert.equal(rows.length, good.length)
   } finally {
     await t.close()
-    target.close()
+    await target.close()
   }
 })
 

@@ -221,7 +221,7 @@ for (const listener of ['uws', 'node'] as const) {
       // Asked for as a stream: a reply that is asked for whole has a smaller bound.
       const frames = Array.from({ length: 20 }, () => frame({ delta: { content: part }, finish_reason: null }))
       frames.push(frame({ delta: {}, finish_reason: 'stop' }), 'data: [DONE]\n\n')
-      upstream.script = turn => turn.answer(200, frames.join(''), { 'content-type': 'text/event-stream' })
+      upstream.script = turn => turn.stream(frames.join(''))
       const providers = `  chat: { dialect: openai-chat, base_url: "${upstream.url}" }`
       const models = defaultModel
       const body = JSON.stringify(chat('x', { max_completion_tokens: 9000 }))

@@ -3,12 +3,10 @@
  * their framing.
  */
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
-import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { after, before, test } from 'node:test'
 import { gzipSync } from 'node:zlib'
 import { countTokens } from '../../meter/index.ts'
+import { startFakeUpstream } from '../fake-upstream/server.ts'
 import { defaultYaml, KEY, startGateway, type TestGateway } from './harness.ts'
 
 let t: TestGateway
@@ -130,19 +128,15 @@ test('[STR-6] a line of 5 MB from the upstream, compressed or not, in any pieces
   const sse = Buffer.from(`${chunk({ role: 'assistant', content: text })}${chunk({}, 'stop')}data: [DONE]\r\n\r\n`)
   assert.ok(sse.length > 5_000_000)
   let compressed = false
-  const upstream = createServer(async (req, res) => {
-    req.resume()
+  const upstream = await startFakeUpstream(async turn => {
     const bytes = compressed ? gzipSync(sse) : sse
-    res.writeHead(200, { 'content-type': 'text/event-stream', ...(compressed && { 'content-encoding': 'gzip' }) })
+    const encoding: Record<string, string> = compressed ? { 'content-encoding': 'gzip' } : {}
+    await turn.head(200, { 'content-type': 'text/event-stream', 'transfer-encoding': 'chunked', ...encoding })
     // Pieces that cut characters in the middle.
-    for (let at = 0; at < bytes.length; at += 65_521) {
-      if (!res.write(bytes.subarray(at, at + 65_521))) await once(res, 'drain')
-    }
-    res.end()
-  }).listen(0, '127.0.0.1')
-  await once(upstream, 'listening')
-  const url = `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`
-  const large = await startGateway({ yaml: () => defaultYaml(url) })
+    for (let at = 0; at < bytes.length; at += 65_521) await turn.chunk(bytes.subarray(at, at + 65_521))
+    await turn.end()
+  })
+  const large = await startGateway({ yaml: () => defaultYaml(upstream.url) })
   const model = 'eb1-preview'
   const user = [{ role: 'user' as const, content: 'x' }]
   try {
@@ -160,8 +154,7 @@ test('[STR-6] a line of 5 MB from the upstream, compressed or not, in any pieces
     }
   } finally {
     await large.close()
-    upstream.closeAllConnections()
-    upstream.close()
+    await upstream.close()
   }
 })
 

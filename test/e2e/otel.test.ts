@@ -1,14 +1,12 @@
 /** The otel plugin against an OTLP/HTTP receiver. */
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
-import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { describe, type TestContext, test } from 'node:test'
 import { Ajv } from 'ajv'
 import { ManualClock } from '../../core/tools/clock.ts'
 import { Exporter, type ExporterOptions } from '../../plugins/otel/exporter.ts'
 import type { Span } from '../../plugins/otel/span.ts'
 import { eventually } from '../eventually.ts'
+import { startFakeUpstream } from '../fake-upstream/server.ts'
 import { defaultYaml, startGateway, type TestGateway } from './harness.ts'
 
 interface Receiver {
@@ -90,25 +88,20 @@ const isRequest = new Ajv({ allErrors: true, strict: false }).compile(
 async function receiver(t: TestContext, statuses: number[] = [200]): Promise<Receiver> {
   const posts: Receiver['posts'] = []
   const wrong: string[] = []
-  const server = createServer(async (req, res) => {
-    const pieces: Buffer[] = []
-    for await (const piece of req) pieces.push(piece)
-    const body = JSON.parse(Buffer.concat(pieces).toString())
-    if (req.method !== 'POST' || req.url !== '/v1/traces') wrong.push(`${req.method} ${req.url}`)
+  const server = await startFakeUpstream(turn => {
+    const { method, path, headers } = turn.request
+    const body = JSON.parse(turn.request.body)
+    if (method !== 'POST' || path !== '/v1/traces') wrong.push(`${method} ${path}`)
     if (!isRequest(body)) wrong.push(JSON.stringify(isRequest.errors))
-    posts.push({ path: req.url!, headers: req.headers, body })
-    const status = statuses.length > 1 ? statuses.shift()! : statuses[0]!
-    res.writeHead(status, { 'content-type': 'application/json' }).end('{}')
+    posts.push({ path, headers, body })
+    return turn.answer(statuses.length > 1 ? statuses.shift()! : statuses[0]!, {})
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  t.after(() => {
-    server.closeAllConnections()
-    server.close()
+  t.after(async () => {
+    await server.close()
     assert.deepEqual(wrong, [])
   })
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    url: server.url,
     posts,
     spans: () => posts.flatMap(post => post.body.resourceSpans[0].scopeSpans[0].spans),
     text: () => JSON.stringify(posts),

@@ -1,9 +1,6 @@
 /** Live reload: what an edit of the file does to running streams, to new requests and to the chain that was. */
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
 import { mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises'
-import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
@@ -11,6 +8,7 @@ import { buildGateway } from '../../cli/gateway.ts'
 import { silent } from '../../cli/log.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
 import { eventually } from '../eventually.ts'
+import { startFakeUpstream } from '../fake-upstream/server.ts'
 import { defaultYaml, KEY, sha256, startGateway, type TestGateway, type TestOptions } from './harness.ts'
 
 /** Says in the log when one of it is made and closed, and how many exchanges it has seen. */
@@ -57,25 +55,15 @@ async function gatedUpstream() {
   const gate = Promise.withResolvers<void>()
   const chunk = (delta: object, finish: string | null = null) =>
     `data: ${JSON.stringify({ id: 'c', object: 'chat.completion.chunk', created: 1, model: 'm', choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`
-  const server = createServer(async (request, response) => {
-    let body = ''
-    for await (const piece of request) body += piece
-    response.writeHead(200, { 'content-type': 'text/event-stream' })
-    response.write(chunk({ role: 'assistant', content: WORDS[0] }))
-    if (body.includes('"wait"')) await gate.promise
-    for (const word of WORDS.slice(1)) response.write(chunk({ content: word }))
-    response.end(`${chunk({}, 'stop')}data: [DONE]\n\n`)
+  const server = await startFakeUpstream(async turn => {
+    await turn.head(200, { 'content-type': 'text/event-stream', 'transfer-encoding': 'chunked' })
+    await turn.chunk(chunk({ role: 'assistant', content: WORDS[0] }))
+    if (turn.request.body.includes('"wait"')) await gate.promise
+    for (const word of WORDS.slice(1)) await turn.chunk(chunk({ content: word }))
+    await turn.chunk(`${chunk({}, 'stop')}data: [DONE]\n\n`)
+    await turn.end()
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    open: gate.resolve,
-    close() {
-      server.close()
-      server.closeAllConnections()
-    },
-  }
+  return { url: server.url, open: gate.resolve, close: () => server.close() }
 }
 
 const withWitness =
@@ -220,7 +208,7 @@ for (const listener of ['uws', 'node'] as const) {
         assert.ok(rows.every(row => row.outcome === 'completed'))
       } finally {
         await t.close()
-        upstream.close()
+        await upstream.close()
       }
       assert.deepEqual(
         logged(t, 'witness closed').map(e => e.fields.version),
@@ -308,7 +296,7 @@ test('[LIM-2] what was taken before a reload stays taken after it', async () => 
     assert.equal((await t.post('/v1/chat/completions', ask('hi'))).status, 429)
   } finally {
     await t.close()
-    upstream.close()
+    await upstream.close()
   }
 })
 

@@ -3,12 +3,11 @@
  * `x-should-retry` sent again and again: one agent nine times in 67 s.
  */
 import assert from 'node:assert/strict'
-import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { after, before, test } from 'node:test'
 import { createAnthropic } from '@ai-sdk/anthropic'
 import { createOpenAI } from '@ai-sdk/openai'
 import { generateText } from 'ai'
+import { startFakeUpstream } from '../fake-upstream/server.ts'
 import { bodyOf, PATHS, SURFACES, type SurfaceName } from './conversations.ts'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
 
@@ -27,15 +26,14 @@ let answer: { status: number; body: unknown } = { status: 400, body: {} }
 let stream: string | null = null
 /** Paths of the requests that it got. */
 let got: string[] = []
-const upstream = createServer((request, response) => {
-  request.resume().on('end', () => {
-    got.push(request.url!)
-    if (request.url!.startsWith('/good/')) {
-      const choices = [{ index: 0, message: { role: 'assistant', content: 'fine' }, finish_reason: 'stop' }]
-      response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ choices }))
-    } else if (stream !== null) response.writeHead(200, { 'content-type': 'text/event-stream' }).end(stream)
-    else response.writeHead(answer.status, { 'content-type': 'application/json' }).end(JSON.stringify(answer.body))
-  })
+const upstream = await startFakeUpstream(turn => {
+  const { path } = turn.request
+  got.push(path)
+  if (path.startsWith('/good/')) {
+    const choices = [{ index: 0, message: { role: 'assistant', content: 'fine' }, finish_reason: 'stop' }]
+    return turn.answer(200, { choices })
+  }
+  return stream === null ? turn.answer(answer.status, JSON.stringify(answer.body)) : turn.stream(stream)
 })
 
 /** No message may name a dialect, so models have other names. */
@@ -48,8 +46,7 @@ const MODELS: Record<string, string> = {
 
 let t: TestGateway
 before(async () => {
-  await new Promise<void>(resolve => upstream.listen(0, '127.0.0.1', resolve))
-  const url = `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`
+  const { url } = upstream
   const dialects = Object.keys(MODELS)
   const model = (name: string, ...backends: string[]) =>
     `  ${name}: { context_window: 400000, price: { input: 1, output: 1 }, backends: [${backends.map(provider => `{ provider: ${provider}, model: m }`).join(', ')}] }`
@@ -67,7 +64,7 @@ before(async () => {
 })
 after(async () => {
   await t.close()
-  upstream.close()
+  await upstream.close()
 })
 
 /** A request that uses every control that its surface has. */

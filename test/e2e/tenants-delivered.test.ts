@@ -27,7 +27,7 @@ async function using(
   const server = await startFakeUpstream()
   const frames = Array.from({ length: parts }, () => chunk({ delta: { content: text }, finish_reason: null }))
   frames.push(chunk({ delta: {}, finish_reason: 'stop' }), 'data: [DONE]\n\n')
-  server.script = turn => turn.answer(200, frames.join(''), { 'content-type': 'text/event-stream' })
+  server.script = turn => turn.stream(frames.join(''))
   const t = await startGateway({
     gateway: { listener },
     providers: `  chat: { dialect: openai-chat, base_url: "${server.url}" }`,

@@ -13,6 +13,7 @@ import { silent } from '../../cli/log.ts'
 import type { SearchOptions } from '../../core/ports/search.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
 import { eventually } from '../eventually.ts'
+import { startFakeUpstream } from '../fake-upstream/server.ts'
 import { defaultYaml, startGateway, type TestGateway } from './harness.ts'
 
 const SEARCH = { type: 'web_search_20250305' as const, name: 'web_search' as const }
@@ -813,21 +814,18 @@ describe('configuration', () => {
     const code = /```ts\n\/\/ my-plugins\/searxng\.ts\n([\s\S]*?)```/.exec(page)![1]!
     const folder = await mkdtemp(join(tmpdir(), 'sluice-search-'))
     await writeFile(join(folder, 'searxng.ts'), code)
-    const { createServer } = await import('node:http')
     const asked: string[] = []
-    const engine = createServer((req, res) => {
-      asked.push(req.url!)
-      if (req.url!.includes('busy')) return void res.writeHead(429).end()
-      res.setHeader('content-type', 'application/json')
-      res.end(JSON.stringify({ results: [{ title: 'Bees', url: 'https://bees.example/', content: 'Bees hum.' }] }))
+    const engine = await startFakeUpstream(turn => {
+      const { path } = turn.request
+      asked.push(path)
+      if (path.includes('busy')) return turn.answer(429, '')
+      return turn.answer(200, { results: [{ title: 'Bees', url: 'https://bees.example/', content: 'Bees hum.' }] })
     })
-    await new Promise<void>(resolve => engine.listen(0, '127.0.0.1', resolve))
-    const { port } = engine.address() as { port: number }
     const t = await startGateway({
       yaml: url =>
         `${defaultYaml(url, { plugins: { 'web-search': '{ provider: searxng }' } })}plugins: [${join(folder, 'searxng.ts')}]\n`.replace(
           'auth,',
-          `auth, { searxng: { url: "http://127.0.0.1:${port}" } },`,
+          `auth, { searxng: { url: "${engine.url}" } },`,
         ),
     })
     try {
@@ -841,8 +839,7 @@ describe('configuration', () => {
       assert.equal(busy.content[1].content.error_code, 'too_many_requests')
     } finally {
       await t.close()
-      engine.closeAllConnections()
-      await new Promise(resolve => engine.close(resolve))
+      await engine.close()
       await rm(folder, { recursive: true, force: true })
     }
   })
@@ -906,11 +903,8 @@ describe('a native search that its provider pauses', () => {
       { stop: 'end_turn', content: [text('You are welcome.')] },
     ]
     const asked: any[] = []
-    const { createServer } = await import('node:http')
-    const upstream = createServer(async (req, res) => {
-      let body = ''
-      for await (const chunk of req) body += chunk
-      asked.push(JSON.parse(body))
+    const upstream = await startFakeUpstream(turn => {
+      asked.push(JSON.parse(turn.request.body))
       const { stop, content } = replies[(asked.length - 1) % replies.length]!
       const usage = { input_tokens: 10, output_tokens: 5 }
       const message = { id: 'msg_1', type: 'message', role: 'assistant', model: 'm', content: [], usage }
@@ -927,13 +921,9 @@ describe('a native search that its provider pauses', () => {
       }
       frames.push({ type: 'message_delta', delta: { stop_reason: stop, stop_sequence: null }, usage })
       frames.push({ type: 'message_stop' })
-      res.setHeader('content-type', 'text/event-stream')
-      res.end(frames.map(frame => `data: ${JSON.stringify(frame)}\n\n`).join(''))
-    }).listen(0, '127.0.0.1')
-    await new Promise(listening => upstream.once('listening', listening))
-    const t = await startGateway({
-      yaml: () => defaultYaml(`http://127.0.0.1:${(upstream.address() as { port: number }).port}`),
+      return turn.stream(frames.map(frame => `data: ${JSON.stringify(frame)}\n\n`).join(''))
     })
+    const t = await startGateway({ yaml: () => defaultYaml(upstream.url) })
     /** Calls without a result right behind them, but for one that ends the conversation. */
     const dangling = ({ messages }: any): string[] => {
       const blocks: any[] = messages.flatMap((turn: any) => turn.content)
@@ -975,10 +965,7 @@ describe('a native search that its provider pauses', () => {
       // Without a round left the pause is the client's, and goes on when it comes back.
       asked.length = 0
       const short = await startGateway({
-        yaml: () =>
-          defaultYaml(`http://127.0.0.1:${(upstream.address() as { port: number }).port}`, {
-            plugins: { 'web-search': '{ max_turns: 1 }' },
-          }),
+        yaml: () => defaultYaml(upstream.url, { plugins: { 'web-search': '{ max_turns: 1 }' } }),
       })
       try {
         const body = { model: 'eb1-fast-preview', messages: user('tides and moon?') }
@@ -996,8 +983,7 @@ describe('a native search that its provider pauses', () => {
       }
     } finally {
       await t.close()
-      upstream.closeAllConnections()
-      await new Promise(closed => upstream.close(closed))
+      await upstream.close()
     }
   })
 })

@@ -4,50 +4,42 @@
  * of references was answered with 500, and so was a reply with 140,000 log probabilities.
  */
 import assert from 'node:assert/strict'
-import { createServer, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { after, afterEach, before, mock, test } from 'node:test'
 import { REQUEST_WORK, Work } from '../../core/canon/work.ts'
 import { patterns } from '../../providers/patterns.ts'
 import { scrape, value } from '../admin/exposition.ts'
+import { type FakeUpstream, startFakeUpstream } from '../fake-upstream/server.ts'
 import { defaultYaml, startGateway, type TestGateway } from './harness.ts'
 import { memory } from './memory.ts'
 
 const MiB = 1024 * 1024
 
 /** An upstream that speaks the dialect openai-chat, and says what the test says. */
-let upstream: Server
+let upstream: FakeUpstream
 let choice: { message: any; logprobs?: unknown }
 let t: TestGateway
 before(async () => {
-  upstream = createServer((request, response) => {
-    const pieces: Buffer[] = []
-    request.on('data', piece => pieces.push(piece))
-    request.on('end', () => {
-      const { stream } = JSON.parse(Buffer.concat(pieces).toString())
-      const { message, logprobs } = choice
-      const finish_reason = message.tool_calls ? 'tool_calls' : 'stop'
-      const usage = { prompt_tokens: 5, completion_tokens: 5, total_tokens: 10 }
-      const base = { id: 'c', created: 1, model: 'm' }
-      if (!stream) {
-        response.setHeader('content-type', 'application/json')
-        const choices = [
-          { index: 0, message: { role: 'assistant', content: null, ...message }, logprobs, finish_reason },
-        ]
-        return void response.end(JSON.stringify({ ...base, object: 'chat.completion', choices, usage }))
-      }
-      response.setHeader('content-type', 'text/event-stream')
-      const send = (choices: unknown[], more = {}) =>
-        response.write(`data: ${JSON.stringify({ ...base, object: 'chat.completion.chunk', choices, ...more })}\n\n`)
-      const tool_calls = message.tool_calls?.map((call: object, index: number) => ({ index, ...call }))
-      send([{ index: 0, delta: { role: 'assistant', ...message, tool_calls }, logprobs, finish_reason: null }])
-      send([{ index: 0, delta: {}, finish_reason }])
-      send([], { usage })
-      response.end('data: [DONE]\n\n')
-    })
+  upstream = await startFakeUpstream(turn => {
+    const { stream } = JSON.parse(turn.request.body)
+    const { message, logprobs } = choice
+    const finish_reason = message.tool_calls ? 'tool_calls' : 'stop'
+    const usage = { prompt_tokens: 5, completion_tokens: 5, total_tokens: 10 }
+    const base = { id: 'c', created: 1, model: 'm' }
+    if (!stream) {
+      const choices = [{ index: 0, message: { role: 'assistant', content: null, ...message }, logprobs, finish_reason }]
+      return turn.answer(200, { ...base, object: 'chat.completion', choices, usage })
+    }
+    const event = (choices: unknown[], more = {}) =>
+      `data: ${JSON.stringify({ ...base, object: 'chat.completion.chunk', choices, ...more })}\n\n`
+    const tool_calls = message.tool_calls?.map((call: object, index: number) => ({ index, ...call }))
+    return turn.stream(
+      event([{ index: 0, delta: { role: 'assistant', ...message, tool_calls }, logprobs, finish_reason: null }]) +
+        event([{ index: 0, delta: {}, finish_reason }]) +
+        event([], { usage }) +
+        'data: [DONE]\n\n',
+    )
   })
-  await new Promise<void>(resolve => void upstream.listen(0, '127.0.0.1', resolve))
-  const url = `http://127.0.0.1:${(upstream.address() as AddressInfo).port}/v1`
+  const url = `${upstream.url}/v1`
   t = await startGateway({
     yaml: simulator =>
       defaultYaml(simulator, {
@@ -63,8 +55,7 @@ before(async () => {
 afterEach(() => mock.restoreAll())
 after(async () => {
   await t.close()
-  upstream.closeAllConnections()
-  upstream.close()
+  await upstream.close()
 })
 
 const call = (name: string, args: unknown) => ({

@@ -68,11 +68,16 @@ export class Turn {
     return this.write('0\r\n\r\n')
   }
 
-  /** A whole, proper response. */
-  async answer(status: number, body: string | Buffer, headers: Record<string, string | number> = {}): Promise<void> {
-    const bytes = Buffer.from(body as string)
+  /** A whole, proper response. An object is sent as JSON. */
+  async answer(status: number, body: string | object, headers: Record<string, string | number> = {}): Promise<void> {
+    const bytes = Buffer.isBuffer(body) ? body : Buffer.from(typeof body === 'string' ? body : JSON.stringify(body))
     await this.head(status, { 'content-type': 'application/json', ...headers, 'content-length': bytes.length })
     await this.write(bytes)
+  }
+
+  /** A whole stream of server-sent events. */
+  stream(events: string): Promise<void> {
+    return this.answer(200, events, { 'content-type': 'text/event-stream' })
   }
 
   /** The simulator's reply, chunked, with these bytes in place of its own. */

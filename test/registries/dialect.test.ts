@@ -4,8 +4,6 @@
  */
 import assert from 'node:assert/strict'
 import { readFile, writeFile } from 'node:fs/promises'
-import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { after, before, test } from 'node:test'
 import type { TestGateway } from '../e2e/harness.ts'
 import { changeLine } from './one-line.ts'
@@ -17,38 +15,35 @@ changeLine(
   "import { toy } from '../test/registries/toy-dialect/index.ts'",
 )
 
+const { startFakeUpstream } = await import('../fake-upstream/server.ts')
 const asked: any[] = []
-const upstream = createServer((request, response) => {
-  let text = ''
-  request.on('data', chunk => (text += chunk))
-  request.on('end', () => {
-    const body = JSON.parse(text)
-    asked.push({ path: request.url, ...body })
-    const said = `you said ${body.prompt}`
-    if (!body.stream) return response.end(JSON.stringify({ said, tokens: [3, 4] }))
-    const end = body.prompt === 'too long' ? { said: 'x'.repeat(1 << 21) } : { tokens: [3, 4] }
-    const lines = [...said.split(/(?= )/).map(said => ({ said })), end].map(line => `${JSON.stringify(line)}\n`)
-    response.writeHead(200, { 'content-type': 'application/x-ndjson' })
-    // Cut anywhere, within characters too. The last line end is missing.
-    const bytes = Buffer.from(lines.join('').trimEnd())
-    for (let at = 0; at < 100; at += 5) response.write(bytes.subarray(at, at + 5))
-    response.end(bytes.subarray(100))
-  })
+const upstream = await startFakeUpstream(async turn => {
+  const body = JSON.parse(turn.request.body)
+  asked.push({ path: turn.request.path, ...body })
+  const said = `you said ${body.prompt}`
+  if (!body.stream) return turn.answer(200, { said, tokens: [3, 4] })
+  const end = body.prompt === 'too long' ? { said: 'x'.repeat(1 << 21) } : { tokens: [3, 4] }
+  const lines = [...said.split(/(?= )/).map(said => ({ said })), end].map(line => `${JSON.stringify(line)}\n`)
+  await turn.head(200, { 'content-type': 'application/x-ndjson', 'transfer-encoding': 'chunked' })
+  // Cut anywhere, within characters too. The last line end is missing.
+  const bytes = Buffer.from(lines.join('').trimEnd())
+  for (let at = 0; at < bytes.length && at < 100; at += 5) await turn.chunk(bytes.subarray(at, at + 5))
+  if (bytes.length > 100) await turn.chunk(bytes.subarray(100))
+  await turn.end()
 })
 let g: TestGateway
 
 before(async () => {
-  await new Promise<void>(done => upstream.listen(0, '127.0.0.1', done))
   const { startGateway } = await import('../e2e/harness.ts')
   g = await startGateway({
-    providers: `  nursery: { dialect: toy, base_url: "http://127.0.0.1:${(upstream.address() as AddressInfo).port}" }`,
+    providers: `  nursery: { dialect: toy, base_url: "${upstream.url}" }`,
     models:
       '  eb1-toy: { context_window: 1000, price: { input: 1, output: 2 }, backends: [{ provider: nursery, model: bear }] }',
   })
 })
 after(async () => {
   await g?.close()
-  upstream.close()
+  await upstream.close()
 })
 
 test('requests on every surface are written and replies read in the toy dialect', async () => {
