@@ -4,10 +4,10 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { pino } from 'pino'
+import { StoreUnavailable } from '../core/canon/errors.ts'
 import { UnreadableReply, UpstreamFault } from '../core/canon/upstream-fault.ts'
 import type { Logger } from '../core/plugin.ts'
 import { AuthFault } from '../core/ports/auth.ts'
-import { StoreUnavailable } from '../core/ports/store.ts'
 import { prettyLine } from './pretty.ts'
 
 export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} }

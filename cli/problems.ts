@@ -2,7 +2,7 @@
 import { chmodSync, chownSync, readFileSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { type ConfigError, formatError, type LoadResult, loadConfig } from '../config/load.ts'
-import { StoreUnavailable } from '../core/ports/store.ts'
+import { StoreUnavailable } from '../core/canon/errors.ts'
 import { Failure, fold, type Terminal } from './terminal.ts'
 
 /** A configuration that was loaded and has no fault. */

@@ -6,12 +6,12 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { parseArgs } from 'node:util'
+import { StoreUnavailable } from '../core/canon/errors.ts'
 import { formatUsd } from '../core/canon/money.ts'
 import {
   addUse,
   type LedgerRow,
   noUse,
-  StoreUnavailable,
   type UsageFilter,
   type UsageSum,
   type UsageTotals,

@@ -2,8 +2,8 @@
 import fs from 'node:fs'
 import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
+import { StoreUnavailable } from '../core/canon/errors.ts'
 import type { AccountStore } from '../core/ports/accounts.ts'
-import { StoreUnavailable } from '../core/ports/store.ts'
 
 /** Timeout of one call to Redis in ms: no client waits for it. */
 const TIMEOUT_MS = 10_000

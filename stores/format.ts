@@ -7,7 +7,7 @@
  * version when the mark allows it. So the previous release can start again after an upgrade, or run beside the new one,
  * as long as it can still read the data. A build refuses all other data, and its error names the cure.
  */
-import { StoreRefused } from '../core/ports/store.ts'
+import { StoreRefused } from '../core/canon/errors.ts'
 
 export interface Mark {
   /** The version of the format that the data is in. */

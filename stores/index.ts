@@ -1,9 +1,10 @@
 /** Opens the store that gateway.yaml names: `sqlite:PATH` (embedded in this process) or a Redis URL (shared). */
 import { randomBytes } from 'node:crypto'
 import os from 'node:os'
+import { StoreUnavailable } from '../core/canon/errors.ts'
 import type { Logger } from '../core/plugin.ts'
 import type { AuditBounds } from '../core/ports/accounts.ts'
-import { type Store, StoreUnavailable } from '../core/ports/store.ts'
+import type { Store } from '../core/ports/store.ts'
 import type { Clock } from '../core/tools/clock.ts'
 import { folderOf, isLocal, localMemory } from './local.ts'
 

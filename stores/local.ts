@@ -12,7 +12,7 @@ import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { StoreUnavailable } from '../core/ports/store.ts'
+import { StoreUnavailable } from '../core/canon/errors.ts'
 import { acquire } from './journal.ts'
 
 const PROGRAMS = ['redis-server', 'valkey-server']

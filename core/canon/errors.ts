@@ -3,7 +3,6 @@
  * own error body; `retryHeaders` gives the headers that go with it.
  */
 
-import { StoreUnavailable } from '../ports/store.ts'
 import { COUNTED, DIMENSIONS, denialCode, isMoney, type Rated } from './limits.ts'
 
 /** One row of the error table. */
@@ -333,6 +332,17 @@ export class GatewayError extends Error {
     this.horizonMs = init.horizonMs === undefined ? (spec.horizonMs ?? null) : init.horizonMs
   }
 }
+
+/** The store's engine is down, slower than its time limit, or full. Never means "not found". */
+export class StoreUnavailable extends Error {
+  constructor(message: string, cause?: unknown) {
+    super(message, { cause })
+    this.name = 'StoreUnavailable'
+  }
+}
+
+/** The store will not serve this process until an operator has changed something: waiting does not help. */
+export class StoreRefused extends StoreUnavailable {}
 
 /** The error that a client sees for a thrown value. It never contains the text of that value. */
 export function asGatewayError(error: unknown): GatewayError {

@@ -4,9 +4,11 @@
  * and docs are all derived from it. The stores keep any cells they are given.
  */
 
-import type { Cell } from '../ports/store.ts'
 import type { Conversation } from './conversation.ts'
 import { type Usage, ZERO_USAGE } from './events.ts'
+
+/** How a limit is counted; `Cell` in core/ports/store.ts says what each kind does. */
+export type CounterKind = 'bucket' | 'slots' | 'spend'
 
 /** A limit of gateway.yaml. */
 export interface Limit {
@@ -48,7 +50,7 @@ export interface Consumed {
 }
 
 export interface Counted {
-  kind: Cell['kind']
+  kind: CounterKind
   limits: readonly CountedLimit[]
   /** The dimension in a sentence: "The limit of 5 input tokens per minute". */
   words: string
@@ -314,7 +316,11 @@ export function periodIndex(period: 'day' | 'month', now: number): number {
 }
 
 /** The limit that a cell counts for. */
-export function limitOf({ dimension, windowMs, period }: Cell): CountedLimit {
+export function limitOf({
+  dimension,
+  windowMs,
+  period,
+}: { dimension: Dimension } & Pick<CountedLimit, 'windowMs' | 'period'>): CountedLimit {
   return countedOf(dimension).limits.find(limit => limit.windowMs === windowMs && limit.period === period)!
 }
 

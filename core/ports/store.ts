@@ -6,21 +6,10 @@
  */
 
 import type { Usage } from '../canon/events.ts'
-import type { Dimension } from '../canon/limits.ts'
+import type { CounterKind, Dimension } from '../canon/limits.ts'
 import type { AccountStore } from './accounts.ts'
 
 export type MaybePromise<T> = T | Promise<T>
-
-/** The engine is down, slower than its time limit, or full. Never means "not found". */
-export class StoreUnavailable extends Error {
-  constructor(message: string, cause?: unknown) {
-    super(message, { cause })
-    this.name = 'StoreUnavailable'
-  }
-}
-
-/** The store will not serve this process until an operator has changed something: waiting does not help. */
-export class StoreRefused extends StoreUnavailable {}
 
 /** So many rows of one organization can be asked for by `Store.recent`. */
 export const RECENT_ROWS = 50
@@ -93,7 +82,7 @@ export interface Cell {
   /** The public id of the one model that the limit is for; absent where it is for all. */
   model?: string
   dimension: Dimension
-  kind: 'bucket' | 'slots' | 'spend'
+  kind: CounterKind
   /**
    * A whole number; of spend in nano-USD. Already reduced by platform load where that applies. Spend may have Infinity:
    * it is booked, so that a cap that comes later sees the running period, and it never denies.

@@ -1,8 +1,9 @@
 /** A Redis as one end of a move: the operator's, or the server of `store: local`. */
 import path from 'node:path'
 import { Cluster, type Redis } from 'ioredis'
+import { StoreUnavailable } from '../../core/canon/errors.ts'
 import type { AuditNote } from '../../core/ports/accounts.ts'
-import { type LedgerRow, RECENT_ROWS, StoreUnavailable } from '../../core/ports/store.ts'
+import { type LedgerRow, RECENT_ROWS } from '../../core/ports/store.ts'
 import { appendAll } from '../../core/tools/append.ts'
 import { LEDGER_COLUMNS } from '../columns.ts'
 import { type MoveMark, markOf, SET_ASIDE } from '../format.ts'

@@ -14,6 +14,8 @@
  *   {sluice:accounts}:audit          stream: who changed what; `o` organization, `e` JSON of the note
  *   {sluice:accounts}:changes        stream: one entry for each of the latest changes; its id is `<version>-0`
  */
+
+import { StoreUnavailable } from '../../core/canon/errors.ts'
 import {
   type AccountChange,
   type AccountStore,
@@ -32,7 +34,6 @@ import {
   type StoredKey,
   unknownNote,
 } from '../../core/ports/accounts.ts'
-import { StoreUnavailable } from '../../core/ports/store.ts'
 import { appendAll } from '../../core/tools/append.ts'
 import type { RedisClient } from './client.ts'
 import { script } from './scripts.ts'

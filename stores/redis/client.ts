@@ -5,8 +5,8 @@
  * keyed by an id and has the same effect when it runs twice.
  */
 import { Cluster, type ClusterOptions, Command, Redis, type RedisOptions } from 'ioredis'
+import { StoreRefused, StoreUnavailable } from '../../core/canon/errors.ts'
 import type { Logger } from '../../core/plugin.ts'
-import { StoreRefused, StoreUnavailable } from '../../core/ports/store.ts'
 import type { Script, ScriptCall } from './call.ts'
 import { Deadlines } from './deadlines.ts'
 import { describe, parseRedisUrl, type RedisAddress } from './url.ts'

@@ -13,8 +13,8 @@
  * After an outage of Redis, a process gives the others time to renew their leases before it declares any lease dead.
  */
 
+import { StoreRefused, StoreUnavailable } from '../../core/canon/errors.ts'
 import type { Logger } from '../../core/plugin.ts'
-import { StoreRefused, StoreUnavailable } from '../../core/ports/store.ts'
 import type { Clock, Timer } from '../../core/tools/clock.ts'
 import { markOf } from '../format.ts'
 import type { Script } from './call.ts'

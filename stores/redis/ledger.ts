@@ -3,8 +3,9 @@
  */
 
 import { Cluster, type Redis, ReplyError } from 'ioredis'
+import { StoreUnavailable } from '../../core/canon/errors.ts'
 import type { Logger } from '../../core/plugin.ts'
-import { type Ledger, type LedgerRow, RECENT_ROWS, StoreUnavailable, type UsageFilter } from '../../core/ports/store.ts'
+import { type Ledger, type LedgerRow, RECENT_ROWS, type UsageFilter } from '../../core/ports/store.ts'
 import type { Clock } from '../../core/tools/clock.ts'
 import { LEDGER_COLUMNS, type LedgerColumn } from '../columns.ts'
 import type { ShipRetention } from '../index.ts'

@@ -3,6 +3,7 @@
  * they have the same cells. The script returns the levels, and this module computes states and denials from them.
  */
 
+import { StoreUnavailable } from '../../core/canon/errors.ts'
 import type { Logger } from '../../core/plugin.ts'
 import {
   type Admission,
@@ -12,7 +13,6 @@ import {
   type Denial,
   isLimit,
   type LimitEngine,
-  StoreUnavailable,
 } from '../../core/ports/store.ts'
 import type { Clock, Timer } from '../../core/tools/clock.ts'
 import { DenseSet, IdMap, type Placed } from '../../core/tools/collections.ts'

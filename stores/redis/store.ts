@@ -4,17 +4,11 @@
  */
 import { randomBytes } from 'node:crypto'
 import path from 'node:path'
+import { StoreUnavailable } from '../../core/canon/errors.ts'
 import { countedOfLost } from '../../core/canon/limits.ts'
 import type { Logger } from '../../core/plugin.ts'
 import type { AuditBounds } from '../../core/ports/accounts.ts'
-import {
-  type LedgerRow,
-  type Store,
-  type StoreStats,
-  StoreUnavailable,
-  type UsageFilter,
-  type UsageSum,
-} from '../../core/ports/store.ts'
+import type { LedgerRow, Store, StoreStats, UsageFilter, UsageSum } from '../../core/ports/store.ts'
 import type { Clock, Timer } from '../../core/tools/clock.ts'
 import type { ShipRetention } from '../index.ts'
 import { type Abandoned, abandonedJournals, Journal } from '../journal.ts'

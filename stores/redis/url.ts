@@ -11,7 +11,7 @@
  * that Node trusts. `cert=FILE` and `key=FILE` name this client's certificate and private key.
  */
 import fs from 'node:fs'
-import { StoreUnavailable } from '../../core/ports/store.ts'
+import { StoreUnavailable } from '../../core/canon/errors.ts'
 import { isLocal, socketOf } from '../local.ts'
 
 export interface RedisAddress {

@@ -1,5 +1,6 @@
 /** Accounts in the embedded store. Another process, such as `sluice org`, changes them beside a running gateway. */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
+import { StoreUnavailable } from '../../core/canon/errors.ts'
 import {
   type AccountChange,
   type AccountStore,
@@ -17,7 +18,6 @@ import {
   type StoredOrganization,
   unknownNote,
 } from '../../core/ports/accounts.ts'
-import { StoreUnavailable } from '../../core/ports/store.ts'
 
 /** The index of `version` answers what has changed since, and gives the next version. No organization is deleted. */
 export const ACCOUNT_TABLES = `

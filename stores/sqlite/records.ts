@@ -3,7 +3,8 @@
  * memory.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
-import { type RecordKind, type RecordStore, StoreUnavailable } from '../../core/ports/store.ts'
+import { StoreUnavailable } from '../../core/canon/errors.ts'
+import type { RecordKind, RecordStore } from '../../core/ports/store.ts'
 import type { Writer } from './writer.ts'
 
 /**

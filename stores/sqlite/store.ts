@@ -4,15 +4,9 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
+import { StoreUnavailable } from '../../core/canon/errors.ts'
 import type { Logger } from '../../core/plugin.ts'
-import {
-  type LedgerRow,
-  type Store,
-  type StoreStats,
-  StoreUnavailable,
-  type UsageFilter,
-  type UsageSum,
-} from '../../core/ports/store.ts'
+import type { LedgerRow, Store, StoreStats, UsageFilter, UsageSum } from '../../core/ports/store.ts'
 import type { Clock, Timer } from '../../core/tools/clock.ts'
 import { type Abandoned, abandonedJournals, acquire, Journal } from '../journal.ts'
 import { JournaledLedger, owedEntries } from '../ledger.ts'

@@ -4,7 +4,8 @@
  */
 import type { DatabaseSync } from 'node:sqlite'
 import { Worker } from 'node:worker_threads'
-import { type KeptStats, StoreUnavailable } from '../../core/ports/store.ts'
+import { StoreUnavailable } from '../../core/canon/errors.ts'
+import type { KeptStats } from '../../core/ports/store.ts'
 import { type Caps, Tables, type Write } from './tables.ts'
 import type { Applied } from './thread.ts'
 

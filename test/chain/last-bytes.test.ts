@@ -5,8 +5,8 @@
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { StoreUnavailable } from '../../core/canon/errors.ts'
 import type { Exchange, SentTap, Settlement } from '../../core/plugin.ts'
-import { StoreUnavailable } from '../../core/ports/store.ts'
 import { asks, part, run, silent, terminal, turn } from './harness.ts'
 
 const text = (words: string) => ({ type: 'text', text: words }) as const

@@ -1,7 +1,7 @@
 /** A sentinel failover: the master is killed, a replica takes over, and the store goes on without a restart. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { StoreUnavailable } from '../../core/ports/store.ts'
+import { StoreUnavailable } from '../../core/canon/errors.ts'
 import { openRedisStore } from '../../stores/redis/store.ts'
 import { eventually } from '../eventually.ts'
 import { bucket, intent, outcome, redisOptions, slots, T0 } from './kit.ts'

@@ -3,10 +3,9 @@
  * terminal.
  */
 
-import { asGatewayError, GatewayError } from '../../canon/errors.ts'
+import { asGatewayError, GatewayError, StoreUnavailable } from '../../canon/errors.ts'
 import { bodyMeter, deny, type Reply, requestBody } from '../../plugin.ts'
 import type { BodyFault } from '../../ports/listener.ts'
-import { StoreUnavailable } from '../../ports/store.ts'
 import type { Link, RequestStep } from '../chain.ts'
 import type { RunningExchange } from './index.ts'
 
