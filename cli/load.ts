@@ -8,6 +8,7 @@ import { loadPluginFile, pluginName } from '../config/modules.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { extras } from '../plugins/extra/index.ts'
 import { catalog } from '../plugins/index.ts'
+import { AUTH_PACKAGES } from '../providers/auth/settings.ts'
 import { dialects } from '../providers/index.ts'
 import { PRESETS } from '../providers/presets.ts'
 import { surfaces } from '../surfaces/index.ts'
@@ -19,7 +20,8 @@ export function load(
   options: Pick<LoadOptions, 'env' | 'generation' | 'placeholders'> = {},
 ): Promise<LoadResult> {
   return loadConfig(path, {
-    ...{ plugins: catalog, extras, dialects, presets: PRESETS, surfaces: Object.keys(surfaces) },
+    ...{ plugins: catalog, extras, dialects, authPackages: AUTH_PACKAGES, presets: PRESETS },
+    surfaces: Object.keys(surfaces),
     ...options,
   })
 }

@@ -46,6 +46,7 @@ export async function loadWithoutSecrets(file: string, terminal: Terminal): Prom
 export async function loadEdited(file: string, path: string, text: string): Promise<LoadResult> {
   const { catalog } = await import('../plugins/index.ts')
   const { extras } = await import('../plugins/extra/index.ts')
+  const { AUTH_PACKAGES } = await import('../providers/auth/settings.ts')
   const { dialects } = await import('../providers/index.ts')
   const { PRESETS } = await import('../providers/presets.ts')
   const { surfaces } = await import('../surfaces/index.ts')
@@ -53,6 +54,7 @@ export async function loadEdited(file: string, path: string, text: string): Prom
     plugins: catalog,
     extras,
     dialects,
+    authPackages: AUTH_PACKAGES,
     presets: PRESETS,
     surfaces: Object.keys(surfaces),
     placeholders: true,

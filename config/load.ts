@@ -36,6 +36,8 @@ export { type ConfigError, formatError } from './source.ts'
 export interface LoadOptions extends PluginSources {
   /** The dialects that providers may speak. */
   dialects: DialectFacts
+  /** The optional packages that each vendor's way to authenticate needs, by `auth`; none by default. */
+  authPackages?: Readonly<Record<string, readonly string[]>>
   /** Names of the surfaces that routes may speak. */
   surfaces: readonly string[]
   /** The services that a provider may name as its preset; none by default. */
@@ -161,7 +163,7 @@ async function readAll(
   if (sections.platform) checkPlatform(sections.platform, report)
   warnOfComputedCaps(models, organizations, dialects, report)
   await checkFiles(server, providers, options.readFile, report)
-  checkPackages(providers, dialects, report)
+  checkPackages(providers, dialects, options.authPackages ?? {}, report)
   const searchers = [SIMULATED_SEARCH, ...Object.keys(rawProviders), ...broken]
   // Whether one of the operator's own plugins can search is known only when it is created, so every name is accepted
   // here.

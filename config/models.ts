@@ -1,5 +1,4 @@
 /** Reads `providers` and `models`: what is served, by whom, at what price. */
-import { AUTH_PACKAGES, type ProviderAuth } from '../core/ports/auth.ts'
 import type { Backend, Dialect } from '../core/ports/dialect.ts'
 import type { Arrives } from '../core/tools/vocabulary.ts'
 import { place } from './check-chain.ts'
@@ -10,7 +9,7 @@ import type { Report } from './report.ts'
 import { type backend as backendSchema, model as modelSchema, type Names, provider, withNames } from './schema.ts'
 import type { Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
-import type { Limits, ModelConfig, OrganizationConfig, ProviderConfig } from './types.ts'
+import type { Limits, ModelConfig, OrganizationConfig, ProviderConfig, VendorAuth } from './types.ts'
 
 /**
  * What loading must know about each dialect, by name. The caller passes it in, because config/ may not import
@@ -121,15 +120,15 @@ function readAuth({ api_key, auth: raw, headers }: Arrives<typeof provider>, pat
     return { auth: null, key_header: { name: keyed, prefix: kind === 'bearer' ? 'Bearer ' : '' } }
   }
   if (api_key) report.error([...path, 'api_key'], `auth: ${kind} has credentials of its own; remove api_key`, 'key')
-  return { auth: vendorAuth(kind as ProviderAuth['kind'], set, at, report), key_header: undefined }
+  return { auth: vendorAuth(kind as VendorAuth['kind'], set, at, report), key_header: undefined }
 }
 
 function vendorAuth(
-  kind: ProviderAuth['kind'],
+  kind: VendorAuth['kind'],
   set: Exclude<Arrives<typeof provider>['auth'], string | undefined>,
   path: Path,
   report: Report,
-): ProviderAuth {
+): VendorAuth {
   const at = [...path, kind]
   const inFile = (key: 'credentials' | 'token_file', file: string | undefined) =>
     file === undefined ? {} : { [key]: report.source.resolvePath([...at, key], file) }
@@ -153,9 +152,14 @@ function vendorAuth(
 }
 
 /** Checks that the optional packages are installed that the providers need. */
-export function checkPackages(providers: Record<string, ProviderConfig>, dialects: DialectFacts, report: Report): void {
+export function checkPackages(
+  providers: Record<string, ProviderConfig>,
+  dialects: DialectFacts,
+  authPackages: Readonly<Record<string, readonly string[]>>,
+  report: Report,
+): void {
   const packages = ({ auth, dialect, variant }: ProviderConfig) => [
-    ...(auth ? AUTH_PACKAGES[auth.kind] : []),
+    ...((auth && authPackages[auth.kind]) ?? []),
     ...(dialects[dialect]?.variants?.[variant ?? '']?.packages ?? []),
   ]
   // One command names all of them: npm removes what an earlier one installed.

@@ -9,7 +9,6 @@
 import type { LimitName } from '../core/canon/limits.ts'
 import type { PipelineEntry, Position } from '../core/engine/chain.ts'
 import type { AuditBounds } from '../core/ports/accounts.ts'
-import type { ProviderAuth } from '../core/ports/auth.ts'
 import type { Backend } from '../core/ports/dialect.ts'
 import type { Arrives } from '../core/tools/vocabulary.ts'
 import type {
@@ -78,13 +77,21 @@ export interface RouteConfig extends Omit<Arrives<typeof route>, 'match'> {
   at: Position
 }
 
+type AuthMembers = Exclude<Arrives<typeof provider>['auth'], string | undefined>
+
+/** The settings of a vendor's way to authenticate, with absolute paths; `providers/auth/` authenticates with them. */
+export type VendorAuth =
+  | ({ kind: 'aws' } & NonNullable<AuthMembers['aws']> & { region: string })
+  | ({ kind: 'google' } & NonNullable<AuthMembers['google']>)
+  | ({ kind: 'azure' } & NonNullable<AuthMembers['azure']>)
+
 /** When a gateway is built, cli/assembly.ts replaces `base_url: simulator` by the address of the running simulator. */
 export interface ProviderConfig extends Omit<Arrives<typeof provider>, 'auth'> {
   name: string
   /** The header that carries `api_key`, where it is not the dialect's own. */
   key_header: Backend['keyHeader']
   /** What authenticates in place of a key; null when a key does. */
-  auth: ProviderAuth | null
+  auth: VendorAuth | null
   at: Position
 }
 

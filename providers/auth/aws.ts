@@ -1,9 +1,10 @@
 /** AWS Signature Version 4, by the vendor's signer and its chain of credentials. */
 import { createHash, createHmac, type Hash, type Hmac } from 'node:crypto'
 import type { SignatureV4 } from '@smithy/signature-v4'
-import type { Authenticator, AuthHeaders, AwsAuth, UnsignedRequest } from '../../core/ports/auth.ts'
+import type { Authenticator, AuthHeaders, UnsignedRequest } from '../../core/ports/auth.ts'
 import type { Clock } from '../../core/tools/clock.ts'
 import { type Fetched, Refreshed } from './refreshed.ts'
+import type { AwsAuth } from './settings.ts'
 
 type Credentials = ConstructorParameters<typeof SignatureV4>[0]['credentials']
 

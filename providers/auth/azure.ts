@@ -1,8 +1,9 @@
 /** Access tokens of Microsoft Entra, from MSAL. */
 import { readFile } from 'node:fs/promises'
 import type { AuthenticationResult } from '@azure/msal-node'
-import type { AuthHeaders, AzureAuth } from '../../core/ports/auth.ts'
+import type { AuthHeaders } from '../../core/ports/auth.ts'
 import type { Fetched } from './refreshed.ts'
+import type { AzureAuth } from './settings.ts'
 
 /**
  * Fetches a new token: for an application (with its secret, or with a federated token from a file, which is read each

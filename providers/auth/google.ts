@@ -1,6 +1,7 @@
 /** Access tokens of Google Cloud, from google-auth-library. */
-import type { AuthHeaders, GoogleAuth } from '../../core/ports/auth.ts'
+import type { AuthHeaders } from '../../core/ports/auth.ts'
 import type { Fetched } from './refreshed.ts'
+import type { GoogleAuth } from './settings.ts'
 
 /**
  * Fetches a new token: of the credentials file (service account, or workload identity federation), or of Application

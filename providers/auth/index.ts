@@ -2,12 +2,13 @@
  * Authenticates requests to providers with the vendors' own libraries. They are optional packages, loaded for the first
  * request to a provider that is configured so.
  */
-import type { Authenticator, AuthHeaders, ProviderAuth } from '../../core/ports/auth.ts'
+import type { Authenticator, AuthHeaders } from '../../core/ports/auth.ts'
 import type { Clock } from '../../core/tools/clock.ts'
 import { awsAuthenticator } from './aws.ts'
 import { azureToken } from './azure.ts'
 import { googleToken } from './google.ts'
 import { Refreshed } from './refreshed.ts'
+import type { ProviderAuth } from './settings.ts'
 
 /** @param clock for the expiry of credentials, for the pause after a failure, and for the time in signatures */
 export function authenticator(auth: ProviderAuth, clock: Clock): Authenticator {

@@ -2,6 +2,7 @@
 import { resolve } from 'node:path'
 import type { ConfigError, LoadOptions, LoadResult } from '../../config/load.ts'
 import { formatError, loadConfig } from '../../config/load.ts'
+import { AUTH_PACKAGES } from '../../providers/auth/settings.ts'
 import { catalog, dialects, surfaces } from './catalog.ts'
 
 export interface TextOptions extends Partial<LoadOptions> {
@@ -14,6 +15,7 @@ export function loadText(text: string, options: TextOptions = {}): Promise<LoadR
   return loadConfig('gateway.yaml', {
     plugins: catalog,
     dialects,
+    authPackages: AUTH_PACKAGES,
     surfaces,
     env: {},
     cores: 4,
