@@ -129,8 +129,8 @@ export interface EncodeContext {
    * The id of the reply object without its prefix: [A-Za-z0-9]{24}. The surface adds `resp_`, `chatcmpl-` or `msg_`.
    */
   objectId: string
-  /** Makes a new id with this prefix: of an output item or of a hosted search. */
-  mint(prefix: 'item_eba1_' | 'hist_eba1_'): string
+  /** Makes a new id of an output item. */
+  mintItemId(): string
   /** Unix milliseconds. */
   now(): number
 }

@@ -16,7 +16,6 @@ import { TextJoiner } from '../text.ts'
 import {
   type CustomCallItem,
   type FunctionCallItem,
-  ITEM,
   type MessageItem,
   type OutputItem,
   type ReasoningItem,
@@ -263,7 +262,13 @@ export class ResponsesEncoder implements Encoder {
     let message = this.#open
     if (message?.type !== 'message') {
       out += this.#closeItem()
-      message = { id: this.#mint(), type: 'message', status: 'in_progress', role: 'assistant', content: [] }
+      message = {
+        id: this.#context.mintItemId(),
+        type: 'message',
+        status: 'in_progress',
+        role: 'assistant',
+        content: [],
+      }
       out += this.#add(message)
     }
     message.content.push(part)
@@ -359,7 +364,12 @@ export class ResponsesEncoder implements Encoder {
   #reasoningItem(id: string | undefined): [ReasoningItem, string] {
     if (this.#open?.type === 'reasoning') return [this.#open, '']
     const out = this.#closeItem()
-    const item: ReasoningItem = { id: id ?? this.#mint(), type: 'reasoning', status: 'in_progress', summary: [] }
+    const item: ReasoningItem = {
+      id: id ?? this.#context.mintItemId(),
+      type: 'reasoning',
+      status: 'in_progress',
+      summary: [],
+    }
     return [item, out + this.#add(item)]
   }
 
@@ -377,7 +387,7 @@ export class ResponsesEncoder implements Encoder {
     this.#args = ''
     const out = this.#closeItem()
     const { id: call_id, name, namespace } = event
-    const id = this.#mint()
+    const id = this.#context.mintItemId()
     const status = 'in_progress'
     if (event.kind === 'custom') {
       const item: CustomCallItem = { id, type: 'custom_tool_call', status, call_id, name, input: '' }
@@ -472,10 +482,6 @@ export class ResponsesEncoder implements Encoder {
   }
 
   // ---- items and frames ---------------------------------------------------------------------------------------------
-
-  #mint(): string {
-    return this.#context.mint(ITEM)
-  }
 
   #add(item: OutputItem): string {
     this.#open = item

@@ -144,7 +144,7 @@ function encoderFor(surface: SurfaceName, conversation: Conversation): Encoder {
     conversation,
     promptTokens: USAGE.input,
     objectId: 'Abc123Abc123Abc123Abc123',
-    mint: prefix => `${prefix}${String(next++).padStart(4, '0')}`,
+    mintItemId: () => `item_eba1_${String(next++).padStart(4, '0')}`,
     now: () => 1_700_000_005_000,
   }
   return surfaces[surface]!.encoder(context)

@@ -29,7 +29,7 @@ export function contextOf(body: Record<string, unknown>, promptTokens = 100): En
     conversation,
     promptTokens,
     objectId: 'ABCDEFGHIJKLMNOPQRSTUVWX',
-    mint: prefix => `${prefix}${++minted}`,
+    mintItemId: () => `item_eba1_${++minted}`,
     now: () => 1_780_000_000_000,
   }
 }

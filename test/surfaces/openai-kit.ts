@@ -35,7 +35,7 @@ export function contextFor(surface: Surface, body: Record<string, unknown>): Enc
     conversation,
     promptTokens: 120,
     objectId: 'Abc123Abc123Abc123Abc123',
-    mint: prefix => `${prefix}${String(next++).padStart(4, '0')}`,
+    mintItemId: () => `item_eba1_${String(next++).padStart(4, '0')}`,
     now: () => 1_700_000_005_000,
   }
 }

@@ -4,7 +4,7 @@ import { type FinishEvent, type StreamEvent, ZERO_USAGE } from '../../canon/even
 import { conversation as conversationSlot, estimate, request, type SentTap, usage } from '../../plugin.ts'
 import type { HeaderList, OutgoingStream } from '../../ports/listener.ts'
 import { type EncodeContext, type Encoder, errorBody } from '../../ports/surface.ts'
-import { itemId, searchId } from '../../tools/ids.ts'
+import { itemId } from '../../tools/ids.ts'
 import type { Ticking } from '../../tools/ticker.ts'
 import type { RunningExchange } from './index.ts'
 import { Taps } from './taps.ts'
@@ -32,8 +32,6 @@ const SSE_HEADERS: HeaderList = [
  * the reply's end. One write is cheaper than two, and most replies end in the read that brought their last words.
  */
 const LAST_LENGTH = 16 * 1024
-
-const mint: EncodeContext['mint'] = prefix => (prefix === 'item_eba1_' ? itemId() : searchId())
 
 export class ClientReply implements Ticking {
   /** Index in the ticker's set; -1 while it is not in the set. */
@@ -197,7 +195,7 @@ export class ClientReply implements Ticking {
       conversation,
       promptTokens: this.#back.origin === 'gateway' ? 0 : (x.peek(estimate)?.input ?? 0),
       objectId: x.objectId,
-      mint,
+      mintItemId: itemId,
       now: () => clock.now(),
     }
   }
