@@ -4,13 +4,13 @@
  */
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { collectDefaultMetrics, type Metric, type MetricValueWithName, Registry } from 'prom-client'
-import { CONTENT_BOUNDS, type ContentBound } from '../core/canon/errors.ts'
 import type { Usage } from '../core/canon/events.ts'
 import { DIMENSIONS, denialCode } from '../core/canon/limits.ts'
 import { usedUpBudgets } from '../core/canon/work.ts'
 import { type Chain, type LinkStats, waived } from '../core/engine/chain.ts'
 import { NAME_KINDS, type NameCount } from '../core/ports/accounts.ts'
 import { mediaGate } from '../plugins/media/index.ts'
+import { CONTENT_BOUNDS } from '../plugins/shared/content-bounds.ts'
 import { directoryOf } from '../plugins/shared/directory.ts'
 import { preparationOf } from '../plugins/shared/preparation.ts'
 import { reservation } from '../plugins/shared/slots.ts'
@@ -84,9 +84,7 @@ export class Metrics {
   readonly #refused = new Map<string, Count>()
   readonly #withoutRow = new Map<string, Count>()
   readonly #denials = new Map<string, Count>()
-  readonly #overBound = new Map<ContentBound, Count>(
-    CONTENT_BOUNDS.map(bound => [bound, { labels: { bound }, value: 0 }]),
-  )
+  readonly #overBound = new Map<string, Count>(CONTENT_BOUNDS.map(bound => [bound, { labels: { bound }, value: 0 }]))
   readonly #plugins = new PluginTotals()
   #reloads = { applied: 0, refused: 0 }
 
@@ -140,8 +138,8 @@ export class Metrics {
   }
 
   /** Counts a request that was refused because it holds more than a bound on content allows. */
-  overBound(bound: ContentBound): void {
-    this.#overBound.get(bound)!.value++
+  overBound(bound: string): void {
+    add(this.#overBound, bound, () => ({ bound }), 1)
   }
 
   /** Counts a request that was refused before it became an exchange. */

@@ -6,7 +6,7 @@
  * JSON.parse makes `__proto__` an own member. It is enumerated like any other member and is therefore unknown
  * (decision 36).
  */
-import { type ContentBound, type ErrorCode, GatewayError } from '../core/canon/errors.ts'
+import { type ErrorCode, GatewayError } from '../core/canon/errors.ts'
 import { type Fault, type Validator, type ValidatorSet, validatorsOf } from '../core/tools/validators/read.ts'
 import type { Schema, TagAnnotation, TagFault } from './schema.ts'
 
@@ -114,7 +114,7 @@ function faultOf(error: Fault, body: unknown): GatewayError {
     return fault('invalid_type', path, w => `${w} must be ${expected}; it is ${describe(value)}.${hint}`)
   const code = kind === 'DEF' ? 'unsupported_value' : 'invalid_value'
   const verb = kind === 'DEF' ? 'this service offers only' : 'it must be'
-  const bound = error.keyword === 'maxLength' ? (node['x-bound'] as ContentBound | undefined) : undefined
+  const bound = error.keyword === 'maxLength' ? (node['x-bound'] as string | undefined) : undefined
   return fault(code, path, w => `${w} is ${describe(value)}; ${verb} ${expected}${rule(error)}.${hint}`, bound)
 }
 
@@ -139,12 +139,7 @@ function tagFault(tag: TagAnnotation, kind: string, value: unknown, path: string
  * The error for a faulty member of the body.
  * @param text makes the message from the quoted path
  */
-export function fault(
-  code: ErrorCode,
-  param: string,
-  text: (where: string) => string,
-  bound?: ContentBound,
-): GatewayError {
+export function fault(code: ErrorCode, param: string, text: (where: string) => string, bound?: string): GatewayError {
   // The client decides how deeply a body is nested, so the path may be very long. The error does not repeat all of
   // it.
   const short = param.length > 500 ? `${param.slice(0, 500)}…` : param

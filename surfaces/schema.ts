@@ -5,7 +5,7 @@
  * - `x-sluice`: the class of a member (wire.md). `NOOP`: validated, but without effect. `DEF`: only the listed values
  *   are offered. `REJ`: an official member that is not offered. Absent: `USE`.
  * - `x-hint`: the cure, appended to error messages.
- * - `x-bound`: what the metrics call the bound `maxLength` (`CONTENT_BOUNDS`).
+ * - `x-bound`: what the metrics call the bound `maxLength` (plugins/shared/content-bounds.ts).
  * - `x-tag`: on a `oneOf`, the member that tells its variants apart.
  * - `x-forms`: on an `anyOf`, says that its alternatives differ by JSON type.
  *

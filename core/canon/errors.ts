@@ -248,25 +248,6 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS
 
-/**
- * The bounds on what one request may hold. Their refusals share codes, so the error names the bound for the metrics:
- * the settings of `validation`, `conversation` and `pii-mask`, and the fixed bounds of a structured output's schema and
- * of a stop string.
- */
-export const CONTENT_BOUNDS = [
-  'max_depth',
-  'max_nodes',
-  'max_images',
-  'max_documents',
-  'max_replay',
-  'max_retained',
-  'max_found',
-  'max_pattern_work',
-  'schema',
-  'stop',
-] as const
-export type ContentBound = (typeof CONTENT_BOUNDS)[number]
-
 export interface ErrorInit {
   /**
    * Says which field is wrong, what was measured, and which setting or input to change (ERR-9). Never upstream text
@@ -285,8 +266,8 @@ export interface ErrorInit {
   horizonMs?: number | null
   /** Overrides the table: a 409 whose first use still runs is retriable. */
   retriable?: boolean
-  /** For metrics only: the bound on content that the request is over. */
-  bound?: ContentBound | undefined
+  /** For metrics only: the name of the bound on content that the request is over; such refusals share codes. */
+  bound?: string | undefined
   /** For logs only. */
   cause?: unknown
 }
@@ -302,7 +283,7 @@ export class GatewayError extends Error {
   readonly param: string | null
   readonly details: Record<string, unknown> | undefined
   readonly headers: Record<string, string> | undefined
-  readonly bound: ContentBound | undefined
+  readonly bound: string | undefined
   readonly retriable: boolean
   /** The wait before a retry in milliseconds, before jitter (ERR-4); null when there are no retry headers. */
   readonly horizonMs: number | null

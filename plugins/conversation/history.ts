@@ -1,7 +1,7 @@
 import { type Conversation, type DocumentPart, formOf, type Part, type Turn } from '../../core/canon/conversation.ts'
-import type { ContentBound } from '../../core/canon/errors.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
 import { jsonNodes } from '../../core/tools/json.ts'
+import type { ContentBound } from '../shared/content-bounds.ts'
 import type { ContentLimits } from '../shared/slots.ts'
 import { handleOf } from './handles.ts'
 
