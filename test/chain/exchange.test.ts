@@ -11,7 +11,8 @@ import {
   type StreamEvent,
   type UpstreamControl,
 } from '../../core/plugin.ts'
-import { asks, part, run, terminal, turn } from './harness.ts'
+import { disconnection } from '../../plugins/shared/disconnection.ts'
+import { asks, part, run, silent, terminal, turn } from './harness.ts'
 
 const text = (t: string) => ({ type: 'text' as const, text: t })
 
@@ -155,6 +156,38 @@ test('what is acquired after the client left is given back at once', async () =>
   await turn()
   assert.deepEqual(released, ['given back'])
   assert.equal(r.settlements[0]!.outcome, 'client_gone')
+})
+
+// A client that left while its request waited for a turn (validation, the meter's pool) was logged as `plugin failed` and
+// counted as an error of the plugin.
+test('what stops because its client has left is no failure of a plugin; what breaks then still is', async t => {
+  const logged = t.mock.method(silent, 'error')
+  for (const [fails, errors] of [
+    [(signal: AbortSignal) => signal.reason, 0],
+    [() => new Error('bug'), 1],
+  ] as const) {
+    const waits = part('waits', {
+      onRequest: x =>
+        new Promise((_, reject) => {
+          const signal = disconnection(x)
+          signal.addEventListener('abort', () => reject(fails(signal)))
+        }),
+    })
+    const r = await run([waits, terminal(() => assert.fail('reached'))])
+    await turn()
+    r.incoming.abort()
+    await turn()
+    assert.equal((await r.settled).outcome, 'client_gone')
+    assert.equal(r.chain.links[0]!.stats.errors, errors)
+    assert.equal(logged.mock.callCount(), errors)
+  }
+})
+
+test('an aborted wait while the client still waits is a failure of the plugin', async () => {
+  const gives = part('gives', { onRequest: async () => AbortSignal.abort().throwIfAborted() as undefined })
+  const r = await run([gives, terminal(() => assert.fail('reached'))])
+  assert.equal((await r.settled).outcome, 'gateway_error')
+  assert.equal(r.chain.links[0]!.stats.errors, 1)
 })
 
 test('a plugin that throws denies; marked skip it is passed over', async () => {

@@ -93,7 +93,11 @@ export class WayDown {
         this.#x.timeline?.request(link, kind === 'hook' ? 'onRequest' : 'beforeBody', t0)
         this.#afterWait(reply, step, next)
       },
-      error => this.#afterWait(this.#broken(link, error), step, next),
+      error => {
+        // What waited or worked for a client that has left was told to stop, and did.
+        if (this.#x.closed && isAbort(error)) return
+        this.#afterWait(this.#broken(link, error), step, next)
+      },
     )
   }
 
@@ -148,6 +152,10 @@ export class WayDown {
 
 function isPromise(result: undefined | Reply | Promise<undefined | Reply>): result is Promise<undefined | Reply> {
   return typeof (result as Promise<unknown> | undefined | null)?.then === 'function'
+}
+
+function isAbort(error: unknown): boolean {
+  return error instanceof Error && error.name === 'AbortError'
 }
 
 function bodyFault(fault: BodyFault, limits: { maxBytes: number; timeoutMs: number }): Reply {
