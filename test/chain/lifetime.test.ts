@@ -1,14 +1,13 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Link } from '../../core/engine/chain.ts'
-import type { RunningExchange } from '../../core/engine/exchange/index.ts'
-import { Lifetime } from '../../core/engine/exchange/lifetime.ts'
+import { Lifetime, type LifetimeOwner } from '../../core/engine/exchange/lifetime.ts'
 import type { Settlement } from '../../core/plugin.ts'
 
 const settlement: Settlement = { outcome: 'completed', delivered: true, status: 200, durationMs: 1, ttfbMs: 1 }
 
 /** What a lifetime needs of its exchange: links 0, 1 (the terminal) and 2, each of which says that it was told. */
-function exchange(said: string[], onSettle: (index: number) => void = () => {}): RunningExchange {
+function exchange(said: string[], onSettle: (index: number) => void = () => {}): LifetimeOwner {
   const links = [0, 1, 2].map(index => ({ index, id: `link ${index}` })) as Link[]
   return {
     timeline: null,
@@ -24,7 +23,7 @@ function exchange(said: string[], onSettle: (index: number) => void = () => {}):
     },
     hookFailed: (link: Link) => void said.push(`${link.id} failed`),
     logError: (_: unknown, what: string) => void said.push(what),
-  } as unknown as RunningExchange
+  } as unknown as LifetimeOwner
 }
 
 test('settled once: hooks, then releases, last in first out; nothing the second time, not even from within', () => {

@@ -4,8 +4,9 @@
  *
  * Each part has its own state: how far the request came (way-down.ts), from which link the reply comes back
  * (way-back.ts), which events may not leave yet (holds.ts), what the client was sent (reply.ts), and whether all of
- * this is over (lifetime.ts). This file connects the parts. It is the object that plugins see, and it decides what an
- * event, an answer, a failure or a disconnected client means for each part.
+ * this is over (lifetime.ts). A part knows only the members of the exchange that it declares (`WayDownOwner`,
+ * `HoldsOwner`, …). This file connects the parts. It is the object that plugins see, and it decides what an event, an
+ * answer, a failure or a disconnected client means for each part.
  *
  * Everything here is synchronous except request hooks that return a promise, the arrival of the body, and what the
  * upstream sends. Whatever happens, the exchange is settled exactly once, and only then do deferred releases run.
@@ -13,7 +14,7 @@
 
 import { advertise, asGatewayError, GatewayError, retryHeaders } from '../../canon/errors.ts'
 import type { FinishEvent, StreamEvent } from '../../canon/events.ts'
-import type { Exchange, Logger, Reply, SentTap, Settlement, Slot, UpstreamControl } from '../../plugin.ts'
+import type { Logger, Reply, SentTap, Settlement, Slot, UpstreamControl } from '../../plugin.ts'
 import { emptySlots } from '../../plugin.ts'
 import type { HeaderList, Incoming } from '../../ports/listener.ts'
 import type { Outcome } from '../../ports/store.ts'
@@ -21,28 +22,25 @@ import { errorBody, type Surface } from '../../ports/surface.ts'
 import type { Clock } from '../../tools/clock.ts'
 import type { Placed } from '../../tools/collections.ts'
 import { token } from '../../tools/ids.ts'
-import type { Ticker } from '../../tools/ticker.ts'
 import type { Chain, Link } from '../chain.ts'
 import { outcomeOf, outcomeOfCut, outcomeOfFinish } from '../outcome.ts'
 import { Timeline } from '../timeline.ts'
 import { Holds, type HoldsOwner } from './holds.ts'
-import { Lifetime } from './lifetime.ts'
-import { ClientReply } from './reply.ts'
+import { Lifetime, type LifetimeOwner } from './lifetime.ts'
+import { ClientReply, type ReplyHost, type ReplyOwner } from './reply.ts'
 import { WayBack } from './way-back.ts'
-import { WayDown } from './way-down.ts'
+import { WayDown, type WayDownOwner } from './way-down.ts'
 
 /** The gateway around an exchange. */
-export interface ExchangeHost {
+export interface ExchangeHost extends ReplyHost {
   readonly clock: Clock
   readonly log: Logger
-  readonly ticker: Ticker
-  readonly keepAliveMs: number
   random(): number
   /** Called once for each exchange, when it is settled. */
   onSettled(x: RunningExchange, settlement: Settlement): void
 }
 
-export class RunningExchange implements Exchange, Placed, HoldsOwner {
+export class RunningExchange implements Placed, WayDownOwner, HoldsOwner, ReplyOwner, LifetimeOwner {
   /** Index in the set of running exchanges; -1 while it is not in the set. */
   place = -1
   readonly id: string

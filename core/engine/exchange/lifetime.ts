@@ -1,7 +1,12 @@
 /** Whether an exchange is over. At its end this notifies the plugins and releases what was acquired, exactly once. */
 import type { GatewayError } from '../../canon/errors.ts'
 import type { Settlement } from '../../plugin.ts'
-import type { RunningExchange } from './index.ts'
+import type { HookedExchange } from './hooked.ts'
+
+/** What its end asks of an exchange. */
+export interface LifetimeOwner extends HookedExchange {
+  logError(error: unknown, what: string): void
+}
 
 /**
  * The states of an exchange:
@@ -52,7 +57,7 @@ export class Lifetime {
    * @returns a promise when plugins returned some: the last bytes of the reply wait for all of them
    * @param entered index of the furthest link that the request entered; links below the terminal are always notified
    */
-  settle(x: RunningExchange, settlement: Settlement, entered: number): undefined | Promise<unknown> {
+  settle(x: LifetimeOwner, settlement: Settlement, entered: number): undefined | Promise<unknown> {
     if (this.settled) return undefined
     this.#state = 'settled'
     let written: undefined | Promise<unknown>

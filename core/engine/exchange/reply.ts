@@ -1,12 +1,18 @@
 /** The reply as the client gets it: events become the surface's frames or one body; bytes pass unchanged. */
 import { GatewayError, retryHeaders } from '../../canon/errors.ts'
 import { type FinishEvent, type StreamEvent, ZERO_USAGE } from '../../canon/events.ts'
-import { conversation as conversationSlot, estimate, request, type SentTap, usage } from '../../plugin.ts'
+import {
+  conversation as conversationSlot,
+  type Exchange,
+  estimate,
+  request,
+  type SentTap,
+  usage,
+} from '../../plugin.ts'
 import type { HeaderList, OutgoingStream } from '../../ports/listener.ts'
 import { type EncodeContext, type Encoder, errorBody } from '../../ports/surface.ts'
 import { itemId } from '../../tools/ids.ts'
-import type { Ticking } from '../../tools/ticker.ts'
-import type { RunningExchange } from './index.ts'
+import type { Ticker, Ticking } from '../../tools/ticker.ts'
 import { Taps } from './taps.ts'
 import type { SentHead, WayBack } from './way-back.ts'
 
@@ -33,10 +39,30 @@ const SSE_HEADERS: HeaderList = [
  */
 const LAST_LENGTH = 16 * 1024
 
+/** What a reply needs of the gateway: keep-alives. */
+export interface ReplyHost {
+  readonly ticker: Ticker
+  readonly keepAliveMs: number
+}
+
+/** What a reply needs of its exchange. */
+export interface ReplyOwner
+  extends Pick<
+    Exchange,
+    'id' | 'incoming' | 'surface' | 'errorForm' | 'startedAt' | 'objectId' | 'clock' | 'closed' | 'peek' | 'fail'
+  > {
+  readonly host: ReplyHost
+  /** A slow client has read the bytes that waited for it. */
+  drained(): void
+  /** The head cannot be sent: answers with `bare`. */
+  answerBare(cause: unknown, what: string): void
+  logError(error: unknown, what: string): void
+}
+
 export class ClientReply implements Ticking {
   /** Index in the ticker's set; -1 while it is not in the set. */
   place = -1
-  readonly #x: RunningExchange
+  readonly #x: ReplyOwner
   readonly #back: WayBack
   #state: ReplyState = 'open'
   #encoder: Encoder | null = null
@@ -56,7 +82,7 @@ export class ClientReply implements Ticking {
   #firstByteMono: number | null = null
   #lastWriteMono = 0
 
-  constructor(x: RunningExchange, back: WayBack) {
+  constructor(x: ReplyOwner, back: WayBack) {
     this.#x = x
     this.#back = back
   }

@@ -11,7 +11,7 @@ import { HeaderFields } from '../../tools/header-fields.ts'
 import type { EventStep, Link } from '../chain.ts'
 import { Sequencer } from '../sequence.ts'
 import type { Holds } from './holds.ts'
-import type { RunningExchange } from './index.ts'
+import type { HookedExchange } from './hooked.ts'
 
 /** A head in the form that the listener takes. */
 export interface SentHead extends ResponseHead {
@@ -19,7 +19,7 @@ export interface SentHead extends ResponseHead {
 }
 
 export class WayBack {
-  readonly #x: RunningExchange
+  readonly #x: HookedExchange
   readonly #holds: Holds
   readonly #sequencer: Sequencer
   /** The response hooks start above this link: the request passed the links above it. */
@@ -38,7 +38,7 @@ export class WayBack {
   /** Index of the next hook to run for the end of the reply; infinite while the upstream has not ended. */
   #end = Number.POSITIVE_INFINITY
 
-  constructor(x: RunningExchange, holds: Holds) {
+  constructor(x: HookedExchange, holds: Holds) {
     this.#x = x
     this.#holds = holds
     this.#from = x.chain.terminal

@@ -7,21 +7,29 @@ import { asGatewayError, GatewayError, StoreUnavailable } from '../../canon/erro
 import { bodyMeter, deny, type Reply, requestBody } from '../../plugin.ts'
 import type { BodyFault } from '../../ports/listener.ts'
 import type { Link, RequestStep } from '../chain.ts'
-import type { RunningExchange } from './index.ts'
+import type { HookedExchange } from './hooked.ts'
 
 const REPLY_KINDS: ReadonlySet<unknown> = new Set<Reply['kind']>(['error', 'json', 'raw', 'refusal', 'empty'])
 
 type HookStep = Exclude<RequestStep, { kind: 'body' }>
 
+/** What the way down asks of its exchange. */
+export interface WayDownOwner extends HookedExchange {
+  /** The request goes no further. @param from index of a link: the reply comes back through the links above it */
+  answer(reply: Reply, from: number): void
+  /** Something threw that is no plugin's. */
+  crashed(cause: unknown): void
+}
+
 export class WayDown {
-  readonly #x: RunningExchange
+  readonly #x: WayDownOwner
   /**
    * Index of the furthest link that was entered: -1 before the first; the number of links once the terminal was
    * called.
    */
   #entered = -1
 
-  constructor(x: RunningExchange) {
+  constructor(x: WayDownOwner) {
     this.#x = x
   }
 
