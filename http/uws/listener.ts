@@ -11,11 +11,21 @@ import { TrustedPeers } from '../client-address.ts'
 import { MAX_HEAD_BYTES } from '../safe-header.ts'
 import { pacedReads } from './body.ts'
 import { Cork } from './cork.ts'
-import { FieldReader, UwsExchange, type UwsShared } from './exchange.ts'
-import { type ListenSocket, loadNative, type Uws, type UwsApp, type UwsRequest, type UwsResponse } from './native.ts'
+import { UwsExchange } from './exchange.ts'
+import {
+  type ListenSocket,
+  loadNative,
+  type SocketEvents,
+  type Uws,
+  type UwsApp,
+  type UwsRequest,
+  type UwsResponse,
+  type UwsWebSocket,
+} from './native.ts'
+import { FieldReader, type Ticked, type UwsShared } from './shared.ts'
 import { TUNNEL_MESSAGE_BYTES } from './tunnel.ts'
 import { enterTurn } from './turn.ts'
-import { IDLE_SECONDS, MAX_BACKPRESSURE, type UwsSocket, type UwsWebSocket } from './web-socket.ts'
+import { IDLE_SECONDS, MAX_BACKPRESSURE } from './web-socket.ts'
 
 /**
  * R11: each exchange that needs it is ticked every 4 s. It is done in slices, so that thousands of streams are not
@@ -98,7 +108,7 @@ class UwsListener implements Listener {
       handler,
       clock,
       trusted,
-      ticking: Array.from({ length: SLICES }, () => new DenseSet<UwsExchange>()),
+      ticking: Array.from({ length: SLICES }, () => new DenseSet<Ticked>()),
       nextSlice: 0,
       fields: new FieldReader(),
       cork: new Cork(),
@@ -138,7 +148,7 @@ class UwsListener implements Listener {
   }
 
   #takeWebSockets(serve: (res: UwsResponse, req: UwsRequest, context: unknown) => void) {
-    const socketOf = (ws: UwsWebSocket): UwsSocket => ws.getUserData().socket
+    const socketOf = (ws: UwsWebSocket): SocketEvents => ws.getUserData().socket
     this.#app.ws('/*', {
       // Of all paths: each socket has a limit of its own, which may be lower.
       maxPayloadLength: Math.max(TUNNEL_MESSAGE_BYTES, this.#shared.options.webSocket?.maxMessageBytes ?? 0),

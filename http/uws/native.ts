@@ -6,7 +6,6 @@
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
-import type { UwsSocket, UwsWebSocket } from './web-socket.ts'
 
 const require = createRequire(import.meta.url)
 
@@ -114,7 +113,7 @@ export interface UwsResponse {
   onData(listener: (chunk: ArrayBuffer, last: boolean) => void): unknown
   onWritable(listener: (offset: number) => boolean): unknown
   getRemoteAddress(): ArrayBuffer
-  upgrade(data: { socket: UwsSocket }, key: string, protocol: string, extensions: string, context: unknown): void
+  upgrade(data: { socket: SocketEvents }, key: string, protocol: string, extensions: string, context: unknown): void
 }
 export interface UwsRequest {
   getCaseSensitiveMethod(): string
@@ -142,6 +141,32 @@ export interface UwsApp {
   listen(host: string, port: number, listening: (socket: ListenSocket | false) => void): UwsApp
   /** Closes all connections at once. */
   close(): UwsApp
+}
+
+/** The part of uWebSockets.js's WebSocket that we use. */
+export interface UwsWebSocket {
+  /** 1: sent; 0: the kernel is full and uWebSockets.js holds the rest; 2: dropped. */
+  send(data: string | Uint8Array, binary?: boolean): number
+  sendFirstFragment(data: Uint8Array, binary: boolean): number
+  sendFragment(data: Uint8Array): number
+  sendLastFragment(data: Uint8Array): number
+  getBufferedAmount(): number
+  ping(data?: Uint8Array): number
+  /** A code of 0 makes a close frame without one. */
+  end(code: number, reason: string | Uint8Array): void
+  close(): void
+  cork(fill: () => void): unknown
+  getUserData(): { socket: SocketEvents }
+}
+
+/** The callbacks of one WebSocket; `upgrade` is given the object that has them. */
+export interface SocketEvents {
+  onOpen(ws: UwsWebSocket): void
+  onMessage(message: ArrayBuffer, binary: boolean): void
+  onDrain(): void
+  onPing(message: ArrayBuffer): void
+  onPong(message: ArrayBuffer): void
+  onClose(code: number, message: ArrayBuffer): void
 }
 
 export interface UwsBehavior {

@@ -8,24 +8,9 @@ import type { Socket, SocketSession, WebSocketOptions } from '../../core/ports/l
 import type { Timer } from '../../core/tools/clock.ts'
 import { HIGH_WATER, overruns } from '../backpressure.ts'
 import { CORK_BYTES } from './cork.ts'
-import type { UwsShared } from './exchange.ts'
+import type { SocketEvents, UwsWebSocket } from './native.ts'
+import type { OpenSocket, UwsShared } from './shared.ts'
 import { type Deferred, defer, enterTurn, FRAME_PIECE, inTurn, TurnPieces } from './turn.ts'
-
-/** The part of uWebSockets.js's WebSocket that we use. */
-export interface UwsWebSocket {
-  /** 1: sent; 0: the kernel is full and uWebSockets.js holds the rest; 2: dropped. */
-  send(data: string | Uint8Array, binary?: boolean): number
-  sendFirstFragment(data: Uint8Array, binary: boolean): number
-  sendFragment(data: Uint8Array): number
-  sendLastFragment(data: Uint8Array): number
-  getBufferedAmount(): number
-  ping(data?: Uint8Array): number
-  /** A code of 0 makes a close frame without one. */
-  end(code: number, reason: string | Uint8Array): void
-  close(): void
-  cork(fill: () => void): unknown
-  getUserData(): { socket: UwsSocket }
-}
 
 /** A session that may also want control frames, and the code with which a socket was closed. */
 export interface UwsSession extends Omit<SocketSession, 'opened' | 'closed'> {
@@ -52,7 +37,7 @@ export const MAX_BACKPRESSURE = 256 * 1024
 /** Bytes that a frame needs beside its text: its header, and a margin. */
 const FRAME_BYTES = 16
 
-export class UwsSocket implements Socket, Deferred {
+export class UwsSocket implements Socket, SocketEvents, OpenSocket, Deferred {
   readonly #session: UwsSession
   readonly #shared: UwsShared
   readonly #options: WebSocketOptions
