@@ -3,14 +3,14 @@
  * discarded. Rule ids such as R12 are those of docs/spec/listener.md.
  */
 
-import type { BodyFault, BodyFlow, BodyLimits, BodySink } from '../../core/ports/listener.ts'
+import type { BodyFault, BodyFlow, BodyLimits, BodySink, Incoming } from '../../core/ports/listener.ts'
 import type { Clock, Timer } from '../../core/tools/clock.ts'
 import { FairTurns } from '../../core/tools/fair.ts'
 import { LINGER_BYTES, LINGER_MS } from '../client-exchange.ts'
 import { CollectedBody } from '../collected-body.ts'
-import { callerOf } from '../overload.ts'
-import type { UwsExchange } from './exchange.ts'
-import { defer, enterTurn, inTurn, STREAMED_PIECE, TurnPieces } from './turn.ts'
+import type { UwsResponse } from './native.ts'
+import type { UwsShared } from './shared.ts'
+import { type Deferred, defer, enterTurn, inTurn, STREAMED_PIECE, TurnPieces } from './turn.ts'
 
 /**
  * The states of a body:
@@ -52,8 +52,32 @@ export const pacedReads = (clock: Clock): FairTurns => new FairTurns({ clock, ti
 
 const empty = new Uint8Array(0)
 
+/** What a body needs of its exchange; at the end of the event-loop turn that calls `watch` and `endLinger`. */
+export interface BodyOwner extends Deferred {
+  /** Not used once the exchange is over. */
+  readonly res: Pick<UwsResponse, 'onData' | 'pause' | 'resume'>
+  readonly headers: Pick<Incoming['headers'], 'get'>
+  readonly shared: Pick<UwsShared, 'clock' | 'reads'>
+  /** Whose upload it is, where callers take turns. */
+  readonly caller: string
+  /** The request needs no more work: it was answered, or its client has left. */
+  readonly settled: boolean
+  /** The connection has nothing to do with it any more. */
+  readonly over: boolean
+  /** A write waits for the kernel. */
+  readonly blocked: boolean
+  startTicking(): void
+  /** The last byte has arrived. */
+  bodyEnded(): void
+  closeAfterAnswer(): void
+  /** The connection brought too many pieces in one turn, and is closed for it. */
+  overranTurn(): void
+  abandon(): void
+  fail(error: unknown): void
+}
+
 export class UwsBody {
-  readonly #exchange: UwsExchange
+  readonly #owner: BodyOwner
   #state: BodyState = 'none'
   #ended = true
   #paused = false
@@ -78,8 +102,8 @@ export class UwsBody {
   /** The timer of the body deadline while reading, of the linger while lingering. */
   #timer: Timer | undefined
 
-  constructor(exchange: UwsExchange) {
-    this.#exchange = exchange
+  constructor(owner: BodyOwner) {
+    this.#owner = owner
   }
 
   /** True once the last byte has arrived, or when there is no body. */
@@ -100,7 +124,7 @@ export class UwsBody {
   }
   /** True when the body is announced to be large, so that its reads are paced. */
   get large(): boolean {
-    const declared = this.#exchange.headers.get('content-length')
+    const declared = this.#owner.headers.get('content-length')
     return declared !== undefined && Number(declared) > PACED_BYTES
   }
   /**
@@ -132,12 +156,12 @@ export class UwsBody {
   #register(state: BodyState): void {
     this.#state = state
     this.#ended = false
-    this.#exchange.res.onData((chunk, last) => {
+    this.#owner.res.onData((chunk, last) => {
       enterTurn()
       try {
         this.#onChunk(chunk, last)
       } catch (error) {
-        this.#exchange.fail(error)
+        this.#owner.fail(error)
       }
     })
     this.#watchLater()
@@ -148,13 +172,13 @@ export class UwsBody {
   /** See `Incoming.readBody`. */
   read(limits: BodyLimits, done: BodyReader, take?: (bytes: number) => boolean): void {
     this.#claim()
-    if (this.#exchange.settled) return
+    if (this.#owner.settled) return
     if (this.#state === 'none') return done(null, empty)
     this.#maxBytes = limits.maxBytes
     this.#timeoutMs = limits.timeoutMs
     this.#done = done
     this.#take = take
-    const declared = this.#exchange.headers.get('content-length')
+    const declared = this.#owner.headers.get('content-length')
     if (declared !== undefined && Number(declared) > limits.maxBytes) {
       if (this.#state === 'unread') this.discard()
       return this.#fault('too_large')
@@ -172,7 +196,7 @@ export class UwsBody {
   stream(sink: BodySink): BodyFlow {
     this.#claim()
     this.#sink = sink
-    if (this.#exchange.settled) {
+    if (this.#owner.settled) {
       // The sink will get nothing.
     } else if (this.#state === 'unread') this.#register('streaming')
     else if (this.#state === 'none' || this.#state === 'kept') {
@@ -198,7 +222,7 @@ export class UwsBody {
 
   /** Gives a sink the bytes that arrived before the sink was registered. */
   #handOver(none: boolean): void {
-    if (this.#exchange.gone) return
+    if (this.#owner.over) return
     try {
       const kept = this.#kept
       this.#kept = []
@@ -206,34 +230,34 @@ export class UwsBody {
       if (none || this.#ended) this.#sink!.end()
       else if (!this.#sinkPaused) this.#resume()
     } catch (error) {
-      this.#exchange.fail(error)
+      this.#owner.fail(error)
     }
   }
 
   #pause(): void {
-    if (this.#paused || this.#ended || this.#exchange.over) return
+    if (this.#paused || this.#ended || this.#owner.over) return
     this.#paused = true
     this.#pausedBytes = 0
-    this.#exchange.res.pause()
+    this.#owner.res.pause()
   }
 
   #resume(): void {
-    if (!this.#paused || this.#exchange.over) return
+    if (!this.#paused || this.#owner.over) return
     this.#paused = false
     if (this.#waitsForTurn) return
     // uWebSockets.js starts its 10 s timer here; the tick restarts it from now on (R11).
-    this.#exchange.res.resume()
-    this.#exchange.startTicking()
+    this.#owner.res.resume()
+    this.#owner.startTicking()
   }
 
   // ---- arriving bytes -----------------------------------------------------------------------------------------------
 
   #onChunk(chunk: ArrayBuffer, last: boolean): void {
     // R12: these callbacks continue after the response was ended; then the bytes are ignored.
-    if (this.#exchange.over) return
+    if (this.#owner.over) return
     if (last) this.#end()
     else if ((this.#pieces ??= new TurnPieces()).overrun(this.#state === 'streaming' ? STREAMED_PIECE : 1))
-      return this.#exchange.overranTurn()
+      return this.#owner.overranTurn()
     const bytes = chunk.byteLength
     this.#bytes += bytes
     if (!last && !this.#waitsForTurn && (this.#bytes > PACED_BYTES || this.large)) this.#waitForTurn()
@@ -260,37 +284,37 @@ export class UwsBody {
         break
       case 'lingering':
         this.#lingered += bytes
-        if (last || this.#lingered > LINGER_BYTES) defer(this.#exchange)
+        if (last || this.#lingered > LINGER_BYTES) defer(this.#owner)
     }
-    if (last) this.#exchange.bodyEnded()
+    if (last) this.#owner.bodyEnded()
   }
 
   #end(): void {
     this.#ended = true
     // The rest came in the read that brought the pause. What follows on the connection is another request.
-    if (this.#waitsForTurn && !this.#paused) this.#exchange.res.resume()
+    if (this.#waitsForTurn && !this.#paused) this.#owner.res.resume()
   }
 
   #waitForTurn(): void {
     this.#waitsForTurn = true
-    this.#exchange.res.pause()
-    this.#exchange.shared.reads.next(callerOf(this.#exchange)).then(() => {
+    this.#owner.res.pause()
+    this.#owner.shared.reads.next(this.#owner.caller).then(() => {
       this.#waitsForTurn = false
-      if (!this.#paused && !this.#ended && !this.#exchange.over) this.#exchange.res.resume()
+      if (!this.#paused && !this.#ended && !this.#owner.over) this.#owner.res.resume()
     })
   }
 
   /** Bytes arrived although the body is paused, because a blocked write made uSockets poll for reading. */
   #pausedAnyway(bytes: number): void {
     this.#pausedBytes += bytes
-    if (this.#pausedBytes > PAUSED_BYTES) return this.#exchange.abandon()
-    if (!this.#exchange.blocked) this.#exchange.res.pause()
+    if (this.#pausedBytes > PAUSED_BYTES) return this.#owner.abandon()
+    if (!this.#owner.blocked) this.#owner.res.pause()
   }
 
   /** Where the reader's body is collected: at first what was kept for it. */
   #collect(): CollectedBody {
     if (this.#collected !== undefined) return this.#collected
-    const declared = this.#exchange.headers.get('content-length')
+    const declared = this.#owner.headers.get('content-length')
     this.#collected = new CollectedBody(declared === undefined ? undefined : Number(declared), this.#maxBytes)
     for (const piece of this.#kept) this.#collected.add(piece)
     this.#kept = []
@@ -322,7 +346,7 @@ export class UwsBody {
     this.#stopTimer()
     this.#drop()
     this.#state = 'discarded'
-    this.#exchange.closeAfterAnswer()
+    this.#owner.closeAfterAnswer()
     this.#resume()
     this.#done!(fault, empty)
   }
@@ -334,23 +358,23 @@ export class UwsBody {
    * arrive with their head and are complete by then, so that they need neither.
    */
   #watchLater(): void {
-    if (inTurn()) defer(this.#exchange)
+    if (inTurn()) defer(this.#owner)
     else this.watch()
   }
 
   /** Called when the event-loop turn has ended. */
   watch(): void {
-    if (this.#ended || this.#exchange.over) return
-    this.#exchange.startTicking()
+    if (this.#ended || this.#owner.over) return
+    this.#owner.startTicking()
     if (this.#state !== 'reading' || this.#timer !== undefined) return
     // R11: a fixed deadline, counted from the reader's request. Arriving bytes do not extend it.
-    this.#timer = this.#exchange.shared.clock.setTimer(this.#timeoutMs, () => {
+    this.#timer = this.#owner.shared.clock.setTimer(this.#timeoutMs, () => {
       this.#timer = undefined
-      if (this.#state !== 'reading' || this.#ended || this.#exchange.gone) return
+      if (this.#state !== 'reading' || this.#ended || this.#owner.over) return
       try {
         this.#fault('timeout')
       } catch (error) {
-        this.#exchange.fail(error)
+        this.#owner.fail(error)
       }
     })
   }
@@ -370,10 +394,10 @@ export class UwsBody {
     this.#lingered = 0
     this.#afterLinger = then
     this.#resume()
-    this.#exchange.startTicking()
+    this.#owner.startTicking()
     this.#stopTimer()
-    this.#timer = this.#exchange.shared.clock.setTimer(LINGER_MS, () => {
-      if (!this.#exchange.gone) this.#stopLingering()
+    this.#timer = this.#owner.shared.clock.setTimer(LINGER_MS, () => {
+      if (!this.#owner.over) this.#stopLingering()
     })
   }
 
@@ -392,7 +416,7 @@ export class UwsBody {
     this.#state = 'discarded'
     this.#stopTimer()
     if (this.#ended) then()
-    else this.#exchange.abandon()
+    else this.#owner.abandon()
   }
 
   /** The exchange has ended. */

@@ -1,5 +1,8 @@
 import type { UwsResponse } from './native.ts'
 
+/** What is written within a cork, and `cork` itself. */
+export type CorkedResponse = Pick<UwsResponse, 'cork' | 'writeStatus' | 'write' | 'end' | 'endWithoutBody'>
+
 /** A head for `writeStatus`: ASCII text, or bytes where a value has others, since text is sent as UTF-8. */
 export type HeadBytes = string | Uint8Array
 
@@ -40,7 +43,7 @@ export function byteLength(body: string | Uint8Array): number {
  * filled at a time: its content is stored in this object, and no response or chunk needs a closure of its own.
  */
 export class Cork {
-  #res: UwsResponse | undefined
+  #res: CorkedResponse | undefined
   #head: HeadBytes = ''
   #body: string | Uint8Array = ''
   #close = false
@@ -52,7 +55,7 @@ export class Cork {
    * Sends one whole response, which must fit in a cork.
    * @param bodiless only the head is sent; it has the body's length where a length is allowed
    */
-  answer(res: UwsResponse, head: HeadBytes, body: string | Uint8Array, close: boolean, bodiless: boolean): void {
+  answer(res: CorkedResponse, head: HeadBytes, body: string | Uint8Array, close: boolean, bodiless: boolean): void {
     this.#close = close
     this.#bodiless = bodiless
     this.#fill(res, head, body, this.#answer)
@@ -63,12 +66,12 @@ export class Cork {
    * @param head with the first piece, else ''
    * @returns false when the kernel has not taken all of it, or of the bytes before it
    */
-  chunk(res: UwsResponse, head: HeadBytes, piece: string | Uint8Array): boolean {
+  chunk(res: CorkedResponse, head: HeadBytes, piece: string | Uint8Array): boolean {
     this.#fill(res, head, piece, this.#chunk)
     return this.#taken
   }
 
-  #fill(res: UwsResponse, head: HeadBytes, body: string | Uint8Array, fill: () => void): void {
+  #fill(res: CorkedResponse, head: HeadBytes, body: string | Uint8Array, fill: () => void): void {
     this.#res = res
     this.#head = head
     this.#body = body

@@ -14,10 +14,10 @@ import type {
   SocketSession,
   WebSocketOffer,
 } from '../../core/ports/listener.ts'
-import type { Placed } from '../../core/tools/collections.ts'
 import { HeaderFields } from '../../core/tools/header-fields.ts'
 import { addressOfBytes } from '../client-address.ts'
 import { ClientExchange, failureBody, failureHeaders } from '../client-exchange.ts'
+import { callerOf } from '../overload.ts'
 import {
   asksClose,
   checkHead,
@@ -31,17 +31,17 @@ import {
   statusLine,
   upgradeOf,
 } from '../safe-header.ts'
-import { UwsBody } from './body.ts'
+import { type BodyOwner, UwsBody } from './body.ts'
 import { byteLength, fitsCork, type HeadBytes } from './cork.ts'
 import type { UwsRequest, UwsResponse } from './native.ts'
-import type { UwsShared } from './shared.ts'
+import type { Ticked, UwsShared } from './shared.ts'
 import { StallClock } from './stall.ts'
-import { UwsStream } from './stream.ts'
-import { TUNNEL_MESSAGE_BYTES, UwsTunnel } from './tunnel.ts'
-import { type Deferred, defer, inTurn } from './turn.ts'
+import { type StreamOwner, UwsStream } from './stream.ts'
+import { TUNNEL_MESSAGE_BYTES, type TunnelOwner, UwsTunnel } from './tunnel.ts'
+import { defer, inTurn } from './turn.ts'
 import { type UwsSession, UwsSocket } from './web-socket.ts'
 
-export class UwsExchange extends ClientExchange implements Incoming, Deferred, Placed {
+export class UwsExchange extends ClientExchange implements Incoming, Ticked, BodyOwner, StreamOwner, TunnelOwner {
   /** Index in its slice of `ticking`; -1 while it is in none. */
   place = -1
   method = ''
@@ -145,6 +145,10 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
       this.#remoteAddress = this.shared.trusted.clientOf(peer, this.headers.get('x-forwarded-for'))
     }
     return this.#remoteAddress
+  }
+
+  get caller(): string {
+    return callerOf(this)
   }
 
   readBody(
@@ -275,7 +279,8 @@ export class UwsExchange extends ClientExchange implements Incoming, Deferred, P
     if (this.#closes()) text += '\r\nconnection: close'
     const stream = new UwsStream(this, bytesOf(head, text), bodiless)
     this.#stream = stream
-    if (!this.gone) {
+    if (this.gone) stream.dropped()
+    else {
       this.#onWritable(() => stream.onWritable())
       this.startTicking()
     }

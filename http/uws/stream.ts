@@ -3,18 +3,32 @@
 import type { OutgoingStream } from '../../core/ports/listener.ts'
 import { HIGH_WATER, overruns } from '../backpressure.ts'
 import { PieceQueue, type StreamState } from '../outgoing.ts'
-import { CHUNK_BYTES, CORK_BYTES, HEAD_FRAMING_BYTES, type HeadBytes } from './cork.ts'
-import type { UwsExchange } from './exchange.ts'
-import { StallClock } from './stall.ts'
+import { CHUNK_BYTES, CORK_BYTES, type CorkedResponse, HEAD_FRAMING_BYTES, type HeadBytes } from './cork.ts'
+import type { UwsShared } from './shared.ts'
+import { type Stallable, StallClock } from './stall.ts'
 import { type Deferred, defer, inTurn } from './turn.ts'
 
 const nothing = (): void => {}
+
+/** What a stream needs of its exchange. */
+export interface StreamOwner extends Stallable {
+  /** Not used once the exchange is over. */
+  readonly res: CorkedResponse
+  readonly shared: Stallable['shared'] & Pick<UwsShared, 'cork' | 'draining'>
+  /** What is left of the upload, which must end before the response does. */
+  readonly body: { readonly open: boolean; linger(then: () => void): void }
+  /** Call it just before the last byte is given to uWebSockets.js. */
+  finished(): void
+  /** As `abandon`, when all bytes are in the kernel and the gateway itself cuts. */
+  closeQuietly(): void
+  fail(error: unknown): void
+}
 
 export class UwsStream implements OutgoingStream, Deferred {
   /** True after a write that did not fit in the kernel: nothing more is written until onWritable (R8). */
   blocked = false
 
-  readonly exchange: UwsExchange
+  readonly #owner: StreamOwner
   readonly #bodiless: boolean
   #head: HeadBytes
   /** Text that was written since the last flush. It is measured once, as a whole. */
@@ -32,11 +46,10 @@ export class UwsStream implements OutgoingStream, Deferred {
   #drainListener: (() => void) | undefined
   #stall: StallClock | undefined
 
-  constructor(exchange: UwsExchange, head: HeadBytes, bodiless: boolean) {
-    this.exchange = exchange
+  constructor(owner: StreamOwner, head: HeadBytes, bodiless: boolean) {
+    this.#owner = owner
     this.#head = head
     this.#bodiless = bodiless
-    if (exchange.gone) this.#state = 'closed'
   }
 
   write(data: string | Uint8Array): void {
@@ -63,7 +76,7 @@ export class UwsStream implements OutgoingStream, Deferred {
     const queue = this.#queue
     queue.push(data)
     const before = this.#beforeBlock
-    if (this.blocked && overruns(queue.total - before, before)) this.exchange.abandon()
+    if (this.blocked && overruns(queue.total - before, before)) this.#owner.abandon()
   }
 
   flush(): boolean {
@@ -71,7 +84,7 @@ export class UwsStream implements OutgoingStream, Deferred {
     this.#enqueueText()
     this.#advance()
     if (this.blocked || this.#queue.bytes > HIGH_WATER) this.#owesDrain = true
-    return !this.#owesDrain && !this.exchange.gone
+    return !this.#owesDrain && this.#state === 'open'
   }
 
   onDrain(listener: () => void): void {
@@ -112,26 +125,26 @@ export class UwsStream implements OutgoingStream, Deferred {
 
   endOfTurn(): void {
     this.#deferred = false
-    if (this.exchange.over) return
+    if (this.#owner.over) return
     try {
       this.#pump()
       this.#drained()
     } catch (error) {
-      this.exchange.fail(error)
+      this.#owner.fail(error)
     }
   }
 
   #pump(): void {
-    if (this.exchange.over) return
+    if (this.#owner.over) return
     while (!this.blocked && !this.#queue.empty) {
       const piece = this.#take()
       const last = this.#queue.empty
-      if (last && this.#state === 'ending' && !this.exchange.body.open && !this.#holdsBack) return this.#finish(piece)
+      if (last && this.#state === 'ending' && !this.#owner.body.open && !this.#holdsBack) return this.#finish(piece)
       if (!this.#write(piece)) this.#block(piece)
     }
     if (this.blocked || !this.#queue.empty) return
     if (this.#state === 'ending') {
-      if (this.exchange.body.open) this.exchange.body.linger(() => this.#finish(''))
+      if (this.#owner.body.open) this.#owner.body.linger(() => this.#finish(''))
       else this.#finish('')
     } else if (this.#state === 'cutting') this.#close()
   }
@@ -149,22 +162,22 @@ export class UwsStream implements OutgoingStream, Deferred {
    * what uWebSockets.js holds after `end` cannot be seen, and closing the listener would discard it.
    */
   get #holdsBack(): boolean {
-    return this.#state === 'cutting' || (this.#state === 'ending' && (this.#slow || this.exchange.shared.draining))
+    return this.#state === 'cutting' || (this.#state === 'ending' && (this.#slow || this.#owner.shared.draining))
   }
 
   /** Writes one cork. @returns false when the kernel has not taken all of it, or of the bytes before it */
   #write(piece: string | Uint8Array): boolean {
     const head = this.#head
     this.#head = ''
-    return this.exchange.shared.cork.chunk(this.exchange.res, head, piece)
+    return this.#owner.shared.cork.chunk(this.#owner.res, head, piece)
   }
 
   #finish(piece: string | Uint8Array): void {
     this.#state = 'closed'
     this.#stall?.stop()
-    const { res } = this.exchange
+    const { res } = this.#owner
     const head = this.#head
-    this.exchange.finished()
+    this.#owner.finished()
     res.cork(() => {
       if (head !== '') res.writeStatus(head)
       if (this.#bodiless) res.endWithoutBody()
@@ -185,9 +198,9 @@ export class UwsStream implements OutgoingStream, Deferred {
   #close(): void {
     this.#state = 'closed'
     this.#stall?.stop()
-    const exchange = this.exchange
-    if (exchange.body.open) exchange.body.linger(() => exchange.closeQuietly())
-    else exchange.closeQuietly()
+    const owner = this.#owner
+    if (owner.body.open) owner.body.linger(() => owner.closeQuietly())
+    else owner.closeQuietly()
   }
 
   #block(piece: string | Uint8Array): void {
@@ -195,7 +208,7 @@ export class UwsStream implements OutgoingStream, Deferred {
     this.#slow = true
     this.#beforeBlock = this.#queue.total
     this.#native = typeof piece === 'string' ? Buffer.byteLength(piece) : piece.byteLength
-    this.#stall ??= new StallClock(this.exchange)
+    this.#stall ??= new StallClock(this.#owner)
     this.#stall.start()
   }
 
@@ -205,7 +218,7 @@ export class UwsStream implements OutgoingStream, Deferred {
     this.blocked = false
     this.#native = 0
     // R9: without a write, uWebSockets.js would never send the bytes that it holds itself.
-    if (this.#queue.empty) this.exchange.res.cork(nothing)
+    if (this.#queue.empty) this.#owner.res.cork(nothing)
     this.#pump()
     this.#drained()
   }

@@ -5,8 +5,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ManualClock } from '../../core/tools/clock.ts'
-import { pacedReads, UwsBody } from '../../http/uws/body.ts'
-import type { UwsExchange } from '../../http/uws/exchange.ts'
+import { type BodyOwner, pacedReads, UwsBody } from '../../http/uws/body.ts'
 
 const MIB = 1024 * 1024
 const turn = () => new Promise(resolve => setImmediate(resolve))
@@ -24,10 +23,8 @@ function upload(caller: string, length: number | undefined) {
       pause: () => socket.push('pause'),
       resume: () => socket.push('resume'),
     },
-    headers: new Map([
-      ['authorization', caller],
-      ...(length === undefined ? [] : [['content-length', String(length)] as const]),
-    ]),
+    headers: new Map(length === undefined ? [] : [['content-length', String(length)]]),
+    caller,
     shared: { clock, reads },
     settled: false,
     over: false,
@@ -35,7 +32,7 @@ function upload(caller: string, length: number | undefined) {
     endOfTurn() {},
     bodyEnded() {},
   }
-  const body = new UwsBody(exchange as unknown as UwsExchange)
+  const body = new UwsBody(exchange as unknown as BodyOwner)
   let whole: Uint8Array | undefined
   body.announced()
   body.read({ maxBytes: 32 * MIB, timeoutMs: 60_000 }, (_, bytes) => void (whole = bytes))
