@@ -14,6 +14,7 @@ import type {
   SocketSession,
   WebSocketOffer,
 } from '../../core/ports/listener.ts'
+import type { DenseSet } from '../../core/tools/collections.ts'
 import { HeaderFields } from '../../core/tools/header-fields.ts'
 import { addressOfBytes } from '../client-address.ts'
 import { ClientExchange, failureBody, failureHeaders } from '../client-exchange.ts'
@@ -64,12 +65,10 @@ export class UwsExchange extends ClientExchange implements Incoming, Ticked, Bod
   #stall: StallClock | undefined
   /** True when the connection closes after this response. */
   #lastAnswer = false
-  /** Index of its slice in `ticking`; -1 while it is in none. */
-  #slice = -1
+  /** Its slice of `ticking`, while it is in one. */
+  #slice: DenseSet<Ticked> | undefined
   #handshake: Handshake | undefined
   #tunnel: UwsTunnel | undefined
-  /** True once the connection is a WebSocket, and `res` is not valid any more. */
-  #upgraded = false
 
   constructor(res: UwsResponse, shared: UwsShared) {
     super()
@@ -80,7 +79,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Ticked, Bod
 
   /** True once `res` must not be used any more: every method of it would throw. */
   get over(): boolean {
-    return this.state === 'ended' || this.gone || this.#upgraded
+    return this.state === 'ended' || this.gone || this.#handshake?.state === 'upgraded'
   }
 
   // ---- the request --------------------------------------------------------------------------------------------------
@@ -117,7 +116,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Ticked, Bod
       if (context !== undefined && isHandshake(this.method, headers)) this.#handshake = new Handshake(context)
     }
     this.shared.handler(this)
-    if (this.#handshake !== undefined) this.#handshake.parsing = false
+    if (this.#handshake?.state === 'parsing') this.#handshake.state = 'parsed'
     if (this.body.unread) {
       // R2: nobody has asked for the body and the request was not refused. Register onData now, or the body is lost.
       if (!this.settled) this.body.keep()
@@ -180,17 +179,16 @@ export class UwsExchange extends ClientExchange implements Incoming, Ticked, Bod
    * expiring.
    */
   startTicking(): void {
-    if (this.#slice >= 0) return
-    const { ticking } = this.shared
-    this.#slice = this.shared.nextSlice
-    this.shared.nextSlice = (this.#slice + 1) % ticking.length
-    ticking[this.#slice]!.add(this)
+    if (this.#slice !== undefined) return
+    const { ticking, nextSlice } = this.shared
+    this.shared.nextSlice = (nextSlice + 1) % ticking.length
+    this.#slice = ticking[nextSlice]!
+    this.#slice.add(this)
   }
 
   #untick(): void {
-    if (this.#slice < 0) return
-    this.shared.ticking[this.#slice]!.delete(this)
-    this.#slice = -1
+    this.#slice?.delete(this)
+    this.#slice = undefined
   }
 
   /**
@@ -221,7 +219,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Ticked, Bod
     this.#payload = body
     this.state = 'answered'
     if (this.#head.close || endsConnection(status, this)) this.#lastAnswer = true
-    if (opens && this.#handshake!.parsing) return this.endOfTurn()
+    if (opens && this.#handshake!.state === 'parsing') return this.endOfTurn()
     // R3: not while the parser runs.
     if (inTurn()) defer(this)
     else this.endOfTurn()
@@ -251,7 +249,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Ticked, Bod
       200,
       [...headers].filter(([name]) => !WRITTEN_BY_UPGRADE.has(name)),
     )
-    if (inTurn() && !handshake.parsing) defer(this)
+    if (inTurn() && handshake.state !== 'parsing') defer(this)
     else this.endOfTurn()
     return tunnel
   }
@@ -359,15 +357,16 @@ export class UwsExchange extends ClientExchange implements Incoming, Ticked, Bod
    * the same place in memory, and then closes it or starts its 10 s timer (1 handshake in 25). Outside of a cork
    * uWebSockets.js writes a warning to stderr.
    */
-  #open({ context, session, parsing, protocol }: Handshake, head: SafeHead): void {
+  #open(handshake: Handshake, head: SafeHead): void {
     const { res, shared, headers } = this
+    const { context, session, protocol } = handshake
+    const parsing = handshake.state === 'parsing'
     const text = bytesOf(head, headText({ ...head, status: 101 }))
     const tunnels = this.#tunnel !== undefined
     const socket = new UwsSocket(session!, shared, tunnels ? TUNNEL_OPTIONS : shared.options.webSocket!)
-    if (tunnels) {
-      this.#upgraded = true
-      this.#clear()
-    } else this.finished()
+    handshake.state = 'upgraded'
+    if (tunnels) this.#clear()
+    else this.finished()
     if (parsing) res.writeStatus(text)
     else res.cork(() => res.writeStatus(text))
     res.upgrade({ socket }, headers.get('sec-websocket-key')!, protocol, '', context)
@@ -497,7 +496,7 @@ export class UwsExchange extends ClientExchange implements Incoming, Ticked, Bod
    */
   fail(error: unknown): void {
     this.shared.options.onError?.(error)
-    if (this.#upgraded) return this.#tunnel!.cut()
+    if (this.#handshake?.state === 'upgraded') return this.#tunnel?.cut()
     if (this.over) return
     if (this.#stream !== undefined) return this.abandon()
     if (this.state !== 'open') return
@@ -509,8 +508,8 @@ export class UwsExchange extends ClientExchange implements Incoming, Ticked, Bod
 
 class Handshake implements WebSocketOffer {
   readonly context: unknown
-  /** True while the parser is still reading the head. */
-  parsing = true
+  /** `parsing` while the parser is still reading the head; `upgraded` once `res` is a WebSocket, and not valid. */
+  state: 'parsing' | 'parsed' | 'upgraded' = 'parsing'
   session: UwsSession | undefined
   /** The subprotocol; '' for none. */
   protocol = ''
