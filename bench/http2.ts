@@ -74,7 +74,7 @@ async function client(url: string, ca: string): Promise<void> {
     max_connections: 256,
     queue: { max: 1000, wait: 2000 },
     http2,
-    cache_control: 'auto',
+    settings: {},
     tls: { ca },
     proxy: null,
     key_header: undefined,

@@ -5,6 +5,7 @@
  */
 import { rmSync } from 'node:fs'
 import { knownSchemas } from '../config/load.ts'
+import { namesOf } from '../config/schema.ts'
 import { optionValidators } from '../config/validate.ts'
 import { BROUGHT_ALONG, writeValidators } from '../core/tools/validators/read.ts'
 import { catalog } from '../plugins/index.ts'
@@ -16,6 +17,6 @@ const [folder = BROUGHT_ALONG] = process.argv.slice(2)
 const requests = Object.values(surfaces).flatMap(({ requestSchema, socket }) =>
   socket ? [requestSchema, socket.surface.requestSchema] : [requestSchema],
 )
-const names = { dialects: Object.keys(dialects), surfaces: Object.keys(surfaces) }
+const names = namesOf(dialects, Object.keys(surfaces))
 rmSync(folder, { recursive: true, force: true })
 writeValidators([...knownSchemas(catalog, names).map(optionValidators), ...requests.map(requestValidators)], folder)

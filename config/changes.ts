@@ -64,8 +64,8 @@ function text(value: unknown): string | undefined {
  * model that uses it.
  */
 function ownOf(backend: Backend): object {
-  const own: Partial<Backend> = { ...backend }
+  const own: Record<string, unknown> = { ...backend, settings: backend.settings.backend }
   for (const name of OF_PROVIDER) delete own[name]
   return own
 }
-const OF_PROVIDER = ['baseUrl', 'apiKey', 'keyHeader', 'headers', 'dialect', 'variant', 'apiVersion', 'omit'] as const
+const OF_PROVIDER = ['baseUrl', 'apiKey', 'keyHeader', 'headers', 'dialect', 'variant', 'apiVersion'] as const

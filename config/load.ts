@@ -19,7 +19,7 @@ import { knownPlugins, type PluginSources, readPlugins } from './plugin-files.ts
 import type { PresetFacts } from './presets.ts'
 import { Report } from './report.ts'
 import { checkRetired } from './retired.ts'
-import { ENTRIES, fullEntry, type Names, route, SECTIONS, type Sections, withNames } from './schema.ts'
+import { ENTRIES, fullEntry, type Names, namesOf, route, SECTIONS, type Sections, withNames } from './schema.ts'
 import { checkSearchers, warnOfNoSearch } from './searches.ts'
 import { checkSectionNames, namedEntries, readSections } from './sections.ts'
 import { checkPlatform, checkSecret, readServer } from './server.ts'
@@ -128,7 +128,7 @@ async function readAll(
 ): Promise<{ config: GatewayConfig; plugins: ReadonlyMap<string, Plugin> } | undefined> {
   const { data } = source
   const { dialects, presets = {} } = options
-  const names = { dialects: Object.keys(dialects), surfaces: options.surfaces }
+  const names = namesOf(dialects, options.surfaces)
   makeValidators(options.plugins, names)
 
   checkSectionNames(data, report)
@@ -144,7 +144,7 @@ async function readAll(
   const rawPlans = namedEntries('plans', report)
   const rawOrganizations = namedEntries('organizations', report)
   const providers = readProviders(rawProviders, names, dialects, presets, report)
-  const models = readModels(rawModels, providers, Object.keys(rawProviders), dialects, presets, report)
+  const models = readModels(rawModels, providers, Object.keys(rawProviders), names, dialects, presets, report)
   const ids = modelIds(models, Object.keys(rawModels))
   const plans = readPlans(rawPlans, ids, report)
   const planNames = [...new Set([...Object.keys(BUILT_IN_PLANS), ...Object.keys(rawPlans)])]

@@ -16,7 +16,7 @@ import type { Limits, ModelConfig, OrganizationConfig, ProviderConfig, VendorAut
  * providers/.
  */
 export type DialectFacts = Readonly<Record<string, Facts & { readonly variants?: Readonly<Record<string, Facts>> }>>
-type Facts = Pick<Dialect, 'capabilities' | 'keyless' | 'outputCap' | 'packages'>
+type Facts = Pick<Dialect, 'capabilities' | 'keyless' | 'outputCap' | 'packages' | 'settings'>
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
 const OWN_HEADERS = ['host', 'content-length', 'transfer-encoding', 'connection', 'content-type']
@@ -33,8 +33,9 @@ export function readProviders(
   for (const [name, value] of Object.entries(raw)) {
     const path = ['providers', name]
     const filled = withPreset(value, path, presets, report)
-    const provider = filled === null ? null : report.check(providerSchema, withAuth(filled), path, name)
-    if (!provider) continue
+    const checked = filled === null ? null : report.check(providerSchema, withAuth(filled), path, name)
+    if (!checked) continue
+    const { rest: provider, settings } = apart(checked, names.settings.provider)
     const headers: Record<string, string> = {}
     for (const [header, text] of Object.entries(provider.headers)) {
       if (!HEADER_NAME.test(header)) report.error([...path, 'headers', header], `'${header}' is no header name`, 'key')
@@ -50,6 +51,7 @@ export function readProviders(
     const { auth, key_header } = readAuth(provider, path, report)
     providers[name] = {
       ...provider,
+      settings,
       auth,
       key_header,
       name,
@@ -61,6 +63,14 @@ export function readProviders(
     }
   }
   return providers
+}
+
+/** The members that the dialects declare, apart from the rest. */
+function apart<T extends object>(entry: T, declared: object): { rest: T; settings: Record<string, unknown> } {
+  const rest: Record<string, unknown> = {}
+  const settings: Record<string, unknown> = {}
+  for (const [key, value] of Object.entries(entry)) (Object.hasOwn(declared, key) ? settings : rest)[key] = value
+  return { rest: rest as T, settings }
 }
 
 function checkVariant(
@@ -179,15 +189,17 @@ export function readModels(
   raw: Record<string, unknown>,
   providers: Record<string, ProviderConfig>,
   providerNames: readonly string[],
+  names: Names,
   dialects: DialectFacts,
   presets: PresetFacts,
   report: Report,
 ): Record<string, ModelConfig> {
+  const schema = withNames(modelSchema, names)
   const models: Record<string, ModelConfig> = {}
   const aliases = new Map<string, string>()
   for (const [id, value] of Object.entries(raw)) {
     const path = ['models', id]
-    const checked = report.check(modelSchema, withQuirks(value, providers, presets), path, id)
+    const checked = report.check(schema, withQuirks(value, providers, presets), path, id)
     if (!checked) continue
     for (const [i, alias] of checked.aliases.entries()) {
       const owner = Object.hasOwn(raw, alias) ? alias : aliases.get(alias)
@@ -207,6 +219,7 @@ export function readModels(
         [...path, 'backends', i],
         providers,
         providerNames,
+        names,
         dialects,
         report,
       ),
@@ -276,6 +289,7 @@ function resolveBackend(
   path: Path,
   providers: Record<string, ProviderConfig>,
   providerNames: readonly string[],
+  names: Names,
   dialects: DialectFacts,
   report: Report,
 ): Backend | null {
@@ -320,9 +334,6 @@ function resolveBackend(
     effortCeiling: raw.effort_ceiling ?? undefined,
     contextWindow: raw.context_window ?? undefined,
     maxOutputTokens: maxOutputTokens ?? undefined,
-    maxTokensField: raw.max_tokens_field,
-    toolSchema: raw.tool_schema,
-    omit: provider.omit,
-    cacheControl: provider.cache_control,
+    settings: { provider: provider.settings, backend: apart(raw, names.settings.backend).settings },
   }
 }

@@ -6,7 +6,7 @@
  */
 import { EFFORTS, type SurfaceName } from '../core/canon/conversation.ts'
 import { isUsd, LIMITS as LIMIT_TABLE, type LimitName } from '../core/canon/limits.ts'
-import { CAPABILITIES } from '../core/ports/dialect.ts'
+import { CAPABILITIES, type DialectSettings } from '../core/ports/dialect.ts'
 import {
   type Arrives,
   choice,
@@ -27,18 +27,33 @@ export const STREAM_ROWS = ['minimal', 'medium', 'high', 'xhigh', 'max'] as cons
 export const ACCOUNT_CAPABILITIES = ['images', 'documents', 'reasoning', 'tools', 'web_search'] as const
 
 /**
- * Names of the dialects and surfaces of this build. config/ may import neither: its schemas only mark where such a name
- * belongs, and `withNames` fills the names in.
+ * Names of the dialects and surfaces of this build, and the dialects' own settings. config/ may import neither: its
+ * schemas only mark where such a name or setting belongs, and `withNames` fills them in.
  */
 export interface Names {
   readonly dialects: readonly string[]
   readonly surfaces: readonly string[]
+  readonly settings: Required<DialectSettings>
+}
+
+/** @param surfaces names of the surfaces */
+export function namesOf(
+  dialects: Readonly<Record<string, { readonly settings?: DialectSettings | undefined }>>,
+  surfaces: readonly string[],
+): Names {
+  const all = Object.values(dialects)
+  const settings = (of: keyof DialectSettings) => Object.assign({}, ...all.map(dialect => dialect.settings?.[of]))
+  return {
+    dialects: Object.keys(dialects),
+    surfaces,
+    settings: { provider: settings('provider'), backend: settings('backend') },
+  }
 }
 /**
  * A text that has to be one of the names of `part`. Until `withNames` has filled it, `enum` is not a list, so an
  * unfilled schema does not compile.
  */
-const named = <N extends string = string>(part: keyof Names, description: string): Schema<N> => ({
+const named = <N extends string = string>(part: 'dialects' | 'surfaces', description: string): Schema<N> => ({
   type: 'string',
   enum: part,
   description,
@@ -50,23 +65,35 @@ const named = <N extends string = string>(part: keyof Names, description: string
  */
 const filledBefore = new WeakMap<Schema, { names: string; schema: Schema }>()
 
+/** Marks an entry to which `withNames` adds the dialects' own settings. */
+const withSettings = <O extends keyof DialectSettings>(of: O): { settings: O } => ({ settings: of })
+
 /**
- * The schema with the names filled in where a member takes one; the schema itself where no member does. The same names
- * give the same object.
+ * The schema with the names filled in where a member takes one, and the settings where it is marked; the schema itself
+ * where nothing is. The same names give the same object.
  */
 export function withNames<S extends Schema>(schema: S, names: Names): S {
   const key = JSON.stringify(names)
   const before = filledBefore.get(schema)
   if (before?.names === key) return before.schema as S
-  const members = Object.entries((schema['properties'] ?? {}) as Record<string, Schema>)
-  if (members.every(([, member]) => typeof member['enum'] !== 'string')) return schema
-  const filled = ([key, member]: [string, Schema]) => {
-    const part = member['enum']
-    return [key, typeof part === 'string' ? { ...member, enum: [...names[part as keyof Names]] } : member]
-  }
-  const result = { ...schema, properties: Object.fromEntries(members.map(filled)) }
-  filledBefore.set(schema, { names: key, schema: result })
-  return result
+  const result = filled(schema, names)
+  if (result !== schema) filledBefore.set(schema, { names: key, schema: result })
+  return result as S
+}
+
+function filled(schema: Schema, names: Names): Schema {
+  const { settings, ...rest } = schema
+  if (typeof schema['enum'] === 'string')
+    return { ...rest, enum: [...names[schema['enum'] as 'dialects' | 'surfaces']] }
+  const before = (schema['properties'] ?? {}) as Record<string, Schema>
+  const members = Object.entries(before).map(([key, member]) => [key, filled(member, names)] as const)
+  const items = schema['items'] && filled(schema['items'] as Schema, names)
+  const same = items === schema['items'] && members.every(([key, member]) => member === before[key])
+  if (same && settings === undefined) return schema
+  const own = settings === undefined ? {} : names.settings[settings as keyof DialectSettings]
+  if (members.length > 0) rest['properties'] = { ...Object.fromEntries(members), ...own }
+  if (items) rest['items'] = items
+  return rest
 }
 
 /** `all`, or a list. */
@@ -376,10 +403,6 @@ export const provider = object(
     }),
     api_key: secretText("The gateway's own key at the provider; empty is none.", { format: 'credential' }),
     auth,
-    omit: list(
-      name('A member.'),
-      'Members that the openai-chat dialect leaves out of the body, for servers that refuse them.',
-    ),
     headers: byName(
       secretText('Value of the header.', { pattern: '^[^\\r\\n\\0]*$' }),
       'Headers added to every request.',
@@ -394,11 +417,6 @@ export const provider = object(
       { default: {}, description: 'Requests beyond max_connections.' },
     ),
     http2: flag(false, 'Speak HTTP/2 where the provider offers it.'),
-    cache_control: choice(
-      ['auto', 'off'],
-      'Whether the anthropic-messages dialect marks what the provider shall cache, for clients of Chat Completions and Responses, which have no such markers. `auto`: where it can pay; a written token costs more at the provider than an uncached one.',
-      'auto',
-    ),
     tls: nullable(
       object(
         {
@@ -413,6 +431,7 @@ export const provider = object(
     proxy: nullable(url('HTTP proxy to go through, e.g. http://proxy:3128.')),
   },
   ['dialect', 'base_url'],
+  withSettings('provider'),
 )
 
 /**
@@ -457,18 +476,9 @@ export const backend = object(
     ),
     effort_ceiling: effort('Highest reasoning effort of this backend.'),
     context_window: nullable(count(0, "Its own window in tokens, where it is smaller than the model's.", 1)),
-    max_tokens_field: choice(
-      ['max_completion_tokens', 'max_tokens'],
-      'The member that carries the output cap in the openai-chat dialect.',
-      'max_completion_tokens',
-    ),
-    tool_schema: choice(
-      ['json_schema', 'openapi'],
-      "How the gemini dialect declares a tool's parameters: `json_schema` as the client wrote them (`parametersJsonSchema`); `openapi` for servers that know only the older `parameters`, whose words are fewer.",
-      'json_schema',
-    ),
   },
   ['provider', 'model'],
+  withSettings('backend'),
 )
 
 export const model = object(

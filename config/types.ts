@@ -90,6 +90,8 @@ export interface ProviderConfig extends Omit<Arrives<typeof provider>, 'auth'> {
   name: string
   /** The header that carries `api_key`, where it is not the dialect's own. */
   key_header: Backend['keyHeader']
+  /** The dialects' own settings of the entry. */
+  settings: Backend['settings']['provider']
   /** What authenticates in place of a key; null when a key does. */
   auth: VendorAuth | null
   at: Position

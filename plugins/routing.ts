@@ -186,7 +186,7 @@ function inOrder(x: Exchange, conversation: Conversation, backends: readonly Bac
 }
 
 function takesSeed(backend: Backend): boolean {
-  return dialectOf(backend).seeds === true && !backend.omit?.includes('seed')
+  return dialectOf(backend).seeds?.(backend) === true
 }
 
 interface Judged {

@@ -427,7 +427,7 @@ export function plainBackend(over: Partial<Backend> = {}): Backend {
     weight: 1,
     supports: new Set(CAPABILITIES),
     nativeTools: new Set(),
-    maxTokensField: 'max_tokens',
+    settings: { provider: {}, backend: { max_tokens_field: 'max_tokens' } },
     ...over,
   }
 }

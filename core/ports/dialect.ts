@@ -5,6 +5,7 @@
 import type { CallPart, Conversation, Effort } from '../canon/conversation.ts'
 import type { GatewayError } from '../canon/errors.ts'
 import type { ProviderUsage, StreamEvent } from '../canon/events.ts'
+import type { Members, Schema } from '../tools/vocabulary.ts'
 
 /**
  * A dialect's name as providers give it in gateway.yaml, e.g. `openai-chat`. providers/index.ts lists the dialects of
@@ -28,6 +29,17 @@ export const CAPABILITIES = [
   'structured_output',
 ] as const
 export type Capability = (typeof CAPABILITIES)[number]
+
+/** Settings of gateway.yaml that one dialect has for itself, by their keys there. */
+export interface DialectSettings {
+  /** In an entry of `providers`. */
+  readonly provider?: Readonly<Record<string, Schema>>
+  /** In an entry of `backends`. */
+  readonly backend?: Readonly<Record<string, Schema>>
+}
+
+/** What settings are set to, as the dialect reads them that declares them. */
+export type SettingsOf<S extends DialectSettings> = { readonly [K in keyof S]-?: Members<S[K]> }
 
 /** One entry of a model's `backends`, with all defaults resolved. */
 export interface Backend {
@@ -55,19 +67,8 @@ export interface Backend {
   effortCeiling?: Effort
   contextWindow?: number
   maxOutputTokens?: number
-  maxTokensField: 'max_tokens' | 'max_completion_tokens'
-  /**
-   * How the gemini dialect declares a tool's parameters: as JSON Schema or, for servers that know only the member
-   * `parameters`, as an OpenAPI schema.
-   */
-  toolSchema?: 'json_schema' | 'openapi'
-  /** Members that the openai-chat dialect leaves out of the body. */
-  omit?: readonly string[]
-  /**
-   * `auto`: a dialect whose provider caches only what is marked sets markers for clients whose API has none. Absent is
-   * `off`.
-   */
-  cacheControl?: 'auto' | 'off'
+  /** What the dialects' own settings are set to, in the entry of the provider and in that of the backend. */
+  settings: Readonly<Record<keyof DialectSettings, Readonly<Record<string, unknown>>>>
 }
 
 /** Why a backend can't serve a conversation (REQ-1, wire.md F.9). */
@@ -234,8 +235,15 @@ export interface Dialect {
   readonly capabilities: ReadonlySet<Capability>
   /** The versions of native tools that the dialect can express, e.g. `bash_20250124`. */
   readonly nativeTools: ReadonlySet<string>
-  /** The API has a seed. Of backends that can serve a request with one, those that take it go first. */
-  readonly seeds?: true
+  /** Settings of this dialect alone. Their keys are its own among all dialects. */
+  readonly settings?: DialectSettings
+  /** Whether the backend takes a seed. Of those that can serve a request with one, these go first. Absent: none does. */
+  seeds?(backend: Backend): boolean
+  /**
+   * Whether the schemas of tools are written in other words for the backend, in which they may be several times as long.
+   * Absent: never.
+   */
+  rewritesSchemas?(backend: Backend): boolean
   /** Media that the dialect accepts only as bytes: `unfit` refuses their URLs. */
   readonly bytesOnly?: ReadonlySet<'image' | 'document'>
   /**

@@ -107,7 +107,8 @@ export const list = <I extends Schema, M extends Schema = Plain>(
 ): Schema<Arrives<I>[]> & M => ({ type: 'array', items, ...more, description })
 
 type Always<P, R> = { [K in keyof P]: P[K] extends { default: unknown } ? K : K extends R ? K : never }[keyof P]
-type Members<P, R> = { [K in Always<P, R>]: Arrives<P[K]> } & {
+/** What a mapping of options with these schemas arrives as. `R` are those that are required. */
+export type Members<P, R = never> = { [K in Always<P, R>]: Arrives<P[K]> } & {
   [K in Exclude<keyof P, Always<P, R>>]?: Arrives<P[K]>
 } extends infer All
   ? { [K in keyof All]: All[K] }

@@ -41,7 +41,7 @@ function backendOf(dialect: Dialect, model: string): Backend {
     weight: 1,
     supports: dialect.capabilities,
     nativeTools: dialect.nativeTools,
-    maxTokensField: 'max_tokens',
+    settings: { provider: {}, backend: {} },
   }
 }
 

@@ -10,6 +10,7 @@ import {
   type Part,
 } from '../../core/canon/conversation.ts'
 import type { Backend } from '../../core/ports/dialect.ts'
+import { dialectOf } from '../../providers/index.ts'
 import type { Pieces } from './verbatim.ts'
 
 /**
@@ -119,7 +120,7 @@ function mostBytes(
   const { turns, tools } = counted
   const added = said.turns === turns && said.tools === tools ? 0 : Math.max(0, textSize(said) - textSize(counted))
   return (
-    (backend.toolSchema === 'openapi' ? EACH_REWRITTEN : EACH) * tokens +
+    (dialectOf(backend).rewritesSchemas?.(backend) ? EACH_REWRITTEN : EACH) * tokens +
     EACH * values +
     media +
     ESCAPED * added +

@@ -13,6 +13,7 @@ import { kindOfAnthropicError } from './faults.ts'
 import { traitsOf } from './models.ts'
 import { outputSchema } from './output-schema.ts'
 import { NAME, nativeStops, request } from './request.ts'
+import { settings } from './settings.ts'
 import { DEFAULT_MAX_TOKENS, explicitThinking } from './thinking.ts'
 
 export const anthropicMessages: Dialect = {
@@ -27,6 +28,7 @@ export const anthropicMessages: Dialect = {
     'text_editor_20250728',
     'memory_20250818',
   ]),
+  settings,
   unfit,
   structures,
   request,

@@ -26,6 +26,7 @@ import { betaHeader } from './betas.ts'
 import { CacheMarkers, markPrefixes } from './cache-markers.ts'
 import { cacheMinimum, traitsOf } from './models.ts'
 import { outputSchema } from './output-schema.ts'
+import { marksCache } from './settings.ts'
 import { planThinking, type ThinkingPlan } from './thinking.ts'
 import { toolMembers } from './tools.ts'
 
@@ -91,7 +92,7 @@ export function request(conversation: Conversation, backend: Backend, context: O
   const builder = new MessageBuilder(conversation, names, backend, context, cache, traits.midSystem)
   const plan = planThinking(conversation, backend, traits, builder.replayable)
   const messages = builder.build(plan.on)
-  if (backend.cacheControl === 'auto' && !formOf(conversation).marksCache && !cache.used) {
+  if (marksCache(backend) && !formOf(conversation).marksCache && !cache.used) {
     markPrefixes({ tools: list(tools['tools']) as JsonObject[], system, messages }, cacheMinimum(backend.model))
   }
   endTurn(messages, conversation)

@@ -12,12 +12,15 @@ import { errorOf, horizonOf, kindOfGoogleError } from './faults.ts'
 import { traitsOf } from './models.ts'
 import { convertAll } from './openapi-schema.ts'
 import { NAME, nativeStops, request } from './request.ts'
+import { settings, takesOpenApi } from './settings.ts'
 
 export const gemini: Dialect = {
   name: NAME,
   vendor: 'gcp.gemini',
   capabilities: allBut('single_tool_call'),
-  seeds: true,
+  settings,
+  seeds: () => true,
+  rewritesSchemas: takesOpenApi,
   nativeTools: new Set(),
   bytesOnly: new Set(['image', 'document'] as const),
   unfit,
@@ -36,9 +39,9 @@ export const gemini: Dialect = {
 }
 
 /** Servers with `tool_schema: openapi` know only the older schema member, too. */
-function structures({ output, tools }: Conversation, { model, toolSchema }: Backend): boolean {
-  const traits = traitsOf(model)
-  if (output!.schema && (toolSchema === 'openapi' || !traits.replySchema)) return false
+function structures({ output, tools }: Conversation, backend: Backend): boolean {
+  const traits = traitsOf(backend.model)
+  if (output!.schema && (takesOpenApi(backend) || !traits.replySchema)) return false
   return tools.length === 0 || traits.structuredWithTools
 }
 
@@ -62,7 +65,7 @@ function unfit(conversation: Conversation, backend: Backend): Unfit | null {
 }
 
 function schemaUnfit(conversation: Conversation, backend: Backend): Unfit | null {
-  if (backend.toolSchema !== 'openapi') return null
+  if (!takesOpenApi(backend)) return null
   const functions = conversation.tools.filter(tool => tool.type === 'function' || tool.type === 'native')
   if (functions.length === 0) return null
   const lacking = convertAll(

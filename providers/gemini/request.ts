@@ -28,6 +28,7 @@ import { isPrefill } from '../requirements.ts'
 import { aliasTools, GEMINI_NAMES, type ToolNames } from '../tool-names.ts'
 import { type ModelTraits, type ThinkingLevel, traitsOf } from './models.ts'
 import { openApiSchema } from './openapi-schema.ts'
+import { takesOpenApi } from './settings.ts'
 
 const HEADERS = new OutboundHeaders(apiKey => ({ 'x-goog-api-key': apiKey }))
 
@@ -142,7 +143,7 @@ function declaration(tool: ClientTool, backend: Backend, names: ToolNames, work:
   const name = names.toUpstream(tool.name, tool.type === 'native' ? undefined : tool.namespace)
   const description = tool.type === 'custom' ? customDescription(tool) : tool.description
   const parameters = tool.type === 'custom' ? CUSTOM_INPUT_SCHEMA : tool.parameters
-  if (backend.toolSchema !== 'openapi') return { name, description, parametersJsonSchema: parameters }
+  if (!takesOpenApi(backend)) return { name, description, parametersJsonSchema: parameters }
   const written = openApiSchema(parameters, work)
   if (!('schema' in written)) throw new Error(`a tool whose schema needs ${written.lacks} was sent to an unfit backend`)
   // The API refuses an object schema without properties; a function without parameters has no `parameters` member.

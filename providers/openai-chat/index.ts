@@ -7,18 +7,21 @@
 import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import type { DecodeContext, Decoder, Dialect } from '../../core/ports/dialect.ts'
 import { openAiBlames } from '../blame.ts'
+import { settingsOf } from '../dialect-settings.ts'
 import { faultOf, kindOfOpenAiReply, retryAfterMs } from '../faults.ts'
 import { allBut } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'
 import { ChatDecoder } from './decode.ts'
 import { chatUnfit } from './fit.ts'
 import { chatRequest } from './request.ts'
+import { type ChatSettings, settings } from './settings.ts'
 
 export const openaiChat: Dialect = {
   name: 'openai-chat',
   vendor: 'openai',
   keyless: true,
-  seeds: true,
+  settings,
+  seeds: backend => !settingsOf<ChatSettings>(backend).provider.omit?.includes('seed'),
   // Hosted search has no form in this dialect; the gateway may run one (decision 34).
   capabilities: allBut('web_search'),
   nativeTools: new Set(),

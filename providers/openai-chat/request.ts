@@ -2,6 +2,7 @@
 import { type Conversation, type Effort, formOf, type OutputFormat, type Tool } from '../../core/canon/conversation.ts'
 import type { Backend, OutboundContext, OutboundRequest } from '../../core/ports/dialect.ts'
 import { CUSTOM_INPUT_SCHEMA, customDescription } from '../custom-input.ts'
+import { settingsOf } from '../dialect-settings.ts'
 import { effortToSend } from '../effort.ts'
 import { fitEffort } from '../effort-levels.ts'
 import { adjustments } from '../left-out.ts'
@@ -9,6 +10,7 @@ import { OutboundHeaders } from '../outbound-headers.ts'
 import { namedSchemaOf } from '../structured-output.ts'
 import { aliasTools, OPENAI_NAMES, type ToolNames } from '../tool-names.ts'
 import { messagesOf } from './messages.ts'
+import type { ChatSettings } from './settings.ts'
 
 const HEADERS = new OutboundHeaders(apiKey => ({ authorization: `Bearer ${apiKey}` }))
 
@@ -30,7 +32,8 @@ export function chatRequest(conversation: Conversation, backend: Backend, contex
   }
   writeTools(conversation, backend, names, body)
   const { sampling } = conversation
-  if (conversation.maxOutputTokens !== undefined) body[backend.maxTokensField] = conversation.maxOutputTokens
+  if (conversation.maxOutputTokens !== undefined)
+    body[settingsOf<ChatSettings>(backend).backend.max_tokens_field] = conversation.maxOutputTokens
   if (sampling.temperature !== undefined) body['temperature'] = sampling.temperature
   if (sampling.topP !== undefined) body['top_p'] = sampling.topP
   if (sampling.seed !== undefined) body['seed'] = sampling.seed
@@ -50,7 +53,7 @@ export function chatRequest(conversation: Conversation, backend: Backend, contex
     body['stream'] = true
     body['stream_options'] = { include_usage: true }
   }
-  for (const member of backend.omit ?? []) delete body[member]
+  for (const member of settingsOf<ChatSettings>(backend).provider.omit ?? []) delete body[member]
   const state: ChatState = { names }
   return {
     method: 'POST',

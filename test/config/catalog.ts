@@ -6,6 +6,9 @@ import type { DialectFacts } from '../../config/models.ts'
 import type { Plugin } from '../../core/plugin.ts'
 import { CAPABILITIES } from '../../core/ports/dialect.ts'
 import { plugins } from '../../plugins/index.ts'
+import { settings as messagesSettings } from '../../providers/anthropic-messages/settings.ts'
+import { settings as geminiSettings } from '../../providers/gemini/settings.ts'
+import { settings as chatSettings } from '../../providers/openai-chat/settings.ts'
 
 export const catalog: ReadonlyMap<string, Plugin> = new Map(
   plugins.map(plugin => [plugin.name, { ...plugin, check: undefined, create: () => ({}) }]),
@@ -13,9 +16,9 @@ export const catalog: ReadonlyMap<string, Plugin> = new Map(
 
 const all = { capabilities: new Set(CAPABILITIES) }
 export const dialects: DialectFacts = {
-  'openai-chat': { ...all, keyless: true },
+  'openai-chat': { ...all, keyless: true, settings: chatSettings },
   'openai-responses': all,
-  'anthropic-messages': all,
-  gemini: { capabilities: new Set(CAPABILITIES.filter(c => c !== 'logprobs')) },
+  'anthropic-messages': { ...all, settings: messagesSettings },
+  gemini: { capabilities: new Set(CAPABILITIES.filter(c => c !== 'logprobs')), settings: geminiSettings },
 }
 export const surfaces = ['responses', 'chat', 'messages']

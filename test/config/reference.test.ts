@@ -143,7 +143,7 @@ test('models, backends and providers are resolved', async () => {
   const [backend] = preview.backends
   assert.equal(backend!.id, 'local/sim-large')
   assert.equal(backend!.baseUrl, 'simulator')
-  assert.equal(backend!.maxTokensField, 'max_completion_tokens')
+  assert.equal(backend!.settings.backend['max_tokens_field'], 'max_completion_tokens')
   assert.equal(backend!.supports.size, 11)
   assert.equal(models['eb1-frontier-preview']!.default_stream_row, 'max')
   assert.deepEqual(models['eb1-delta-preview']!.aliases, ['eb1-preview-delta'])

@@ -6,13 +6,14 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { knownSchemas } from '../../config/load.ts'
+import { namesOf } from '../../config/schema.ts'
 import { ready, validate } from '../../config/validate.ts'
 import { catalog } from '../../plugins/index.ts'
 import { dialects } from '../../providers/index.ts'
 import { surfaces } from '../../surfaces/index.ts'
 import { sample } from './samples.ts'
 
-const sets = knownSchemas(catalog, { dialects: Object.keys(dialects), surfaces: Object.keys(surfaces) })
+const sets = knownSchemas(catalog, namesOf(dialects, Object.keys(surfaces)))
 for (const set of sets) ready(set)
 const schemas = sets.flat()
 /** Of most messages, sorted. */

@@ -330,7 +330,7 @@ const copied = (value: unknown): unknown => parseExactly(JSON.stringify(value))
 
 const BACKENDS: Backend[] = [
   ...Object.values(dialects).map(dialect => backendOf(dialect)),
-  { ...backendOf(dialects['gemini']!), toolSchema: 'openapi' },
+  { ...backendOf(dialects['gemini']!), settings: { provider: {}, backend: { tool_schema: 'openapi' } } },
 ]
 
 /** What goes to a backend, as a gateway writes it; null where the backend is unfit. */
@@ -439,7 +439,8 @@ function grown(name: string, i: number, texts: { place: Place; text: string }[])
     const text = before === null ? null : sentBody(conversation, backend, now)
     if (text === null) return []
     const grew = tokensIn(text) - before!
-    const most = (backend.toolSchema === 'openapi' ? REWRITTEN : ESCAPES) * Math.max(0, more) + AROUND * texts.length
+    const most =
+      (dialectOf(backend).rewritesSchemas?.(backend) ? REWRITTEN : ESCAPES) * Math.max(0, more) + AROUND * texts.length
     return grew <= most ? [] : [`${name} ${i} → ${backend.dialect}: ${grew} sent, ${more} counted`]
   })
 }

@@ -471,7 +471,7 @@ describe('fetching', { skip }, () => {
     weight: 1,
     supports: dialects[dialect]!.capabilities,
     nativeTools: new Set(),
-    maxTokensField: 'max_completion_tokens',
+    settings: { provider: {}, backend: { max_tokens_field: 'max_completion_tokens' } },
     ...more,
   })
   const imagePart = (path: string): Part => ({

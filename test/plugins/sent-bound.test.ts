@@ -8,6 +8,7 @@ import { backend, text } from './kit.ts'
 
 const REST = 64 * 1024
 const of = (...parts: Part[]): Conversation => plainConversation({ turns: [{ role: 'user', parts }] })
+const rewritten = { dialect: 'gemini', settings: { provider: {}, backend: { tool_schema: 'openapi' } } }
 const over = (bytes: number, tokens: number, said: Conversation, counted = said, more: object = {}): boolean =>
   exceedsCounted({ body: 'x'.repeat(bytes), backend: backend(more), said }, counted, tokens, 1000)
 
@@ -18,8 +19,8 @@ test('a request may have 256 bytes for each token and each value, and 64 KiB', (
   assert.equal(over(REST + 256 * (10 + values) + 1, 10, said), true)
   assert.equal(over(REST + 256 * (11 + values), 11, said), false)
   // Schemas may be written out, to four times their size.
-  assert.equal(over(REST + 1024 * 10 + 256 * values, 10, said, said, { toolSchema: 'openapi' }), false)
-  assert.equal(over(REST + 1024 * 10 + 256 * values + 1, 10, said, said, { toolSchema: 'openapi' }), true)
+  assert.equal(over(REST + 1024 * 10 + 256 * values, 10, said, said, rewritten), false)
+  assert.equal(over(REST + 1024 * 10 + 256 * values + 1, 10, said, said, rewritten), true)
 })
 
 test('media are as large as they are, private data as large as max_replay allows', () => {

@@ -29,7 +29,7 @@ const provider = (over: Partial<ProviderConfig> = {}): ProviderConfig => ({
   max_connections: 1,
   queue: { max: 1, wait: 1000 },
   http2: false,
-  cache_control: 'auto',
+  settings: {},
   tls: null,
   proxy: null,
   key_header: undefined,

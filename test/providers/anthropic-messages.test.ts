@@ -469,7 +469,7 @@ function marksOf(model: string, characters: number): string[] {
       system: [text(characters)],
       turns: [user, { role: 'assistant', parts: [text(5)] }, user],
     },
-    { model, cacheControl: 'auto' },
+    { model, settings: { provider: { cache_control: 'auto' }, backend: {} } },
   )
   return [...body.system, ...body.messages.flatMap((m: any) => m.content)]
     .filter(block => block.cache_control)

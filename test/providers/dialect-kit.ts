@@ -49,7 +49,7 @@ export function backendOf(dialect: Dialect, init: BackendInit = {}): Backend {
     headers: {},
     model: 'large-1',
     weight: 1,
-    maxTokensField: 'max_tokens',
+    settings: { provider: {}, backend: { max_tokens_field: 'max_tokens' } },
     ...rest,
     supports: new Set(supports ?? dialect.capabilities) as Backend['supports'],
     nativeTools: new Set(nativeTools ?? []),

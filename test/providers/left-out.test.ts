@@ -47,9 +47,14 @@ test('[GEN-2] what a dialect leaves out or lowers is told to the log, and nothin
   assert.deepEqual(leftOut(dialects['openai-responses']!, limited), [])
   const lowered: ConversationInit = { reasoning: { effort: 'medium', asked: 'max' } }
   assert.deepEqual(leftOut(dialects['openai-chat']!, lowered), ['effort max as medium'])
-  assert.deepEqual(leftOut(dialects['openai-chat']!, { sampling: { seed: 7, temperature: 1 } }, { omit: ['seed'] }), [
-    'seed',
-  ])
+  assert.deepEqual(
+    leftOut(
+      dialects['openai-chat']!,
+      { sampling: { seed: 7, temperature: 1 } },
+      { settings: { provider: { omit: ['seed'] }, backend: {} } },
+    ),
+    ['seed'],
+  )
   for (const dialect of Object.values(dialects)) assert.deepEqual(leftOut(dialect, {}), [], dialect.name)
 })
 

@@ -47,7 +47,7 @@ const backend = (over: Partial<Omit<Backend, 'supports'>> & { supports?: Capabil
   model: 'up-large',
   weight: 1,
   nativeTools: new Set(),
-  maxTokensField: 'max_completion_tokens',
+  settings: { provider: {}, backend: { max_tokens_field: 'max_completion_tokens' } },
   ...over,
   supports: new Set(over.supports ?? openaiChat.capabilities),
 })
@@ -447,7 +447,7 @@ for (const [name, of, on, param] of unfits) {
 test('openai-chat: a stop string is sent, and matched here too, also where it is left out', () => {
   for (const omit of [[], ['stop']]) {
     const of = conversation({ sampling: { stop: ['three'], logprobs: false } })
-    const to = backend({ omit })
+    const to = backend({ settings: { provider: { omit }, backend: { max_tokens_field: 'max_tokens' } } })
     const { body, state } = openaiChat.request(of, to, context())
     assert.deepEqual(JSON.parse(body).stop, omit.length > 0 ? undefined : ['three'])
     const decoder = openaiChat.decoder({ ...decodeContext(of), state })

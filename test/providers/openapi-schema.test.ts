@@ -183,7 +183,10 @@ test('[REQ-1] a request with schemas that grow makes the backend unfit, at the f
     path: `tools[${i}]`,
   }))
   const conversation = conversationOf({ tools })
-  const unfit = gemini.unfit(conversation, { ...backendOf(gemini), toolSchema: 'openapi' })
+  const unfit = gemini.unfit(conversation, {
+    ...backendOf(gemini),
+    settings: { provider: {}, backend: { tool_schema: 'openapi' } },
+  })
   assert.deepEqual(unfit, {
     param: 'tools[2].parameters',
     requirement: 'a tool schema with so many nested definitions',
@@ -280,7 +283,7 @@ test('whatever is carried allows the same values (property)', () => {
 test('[REQ-1] a backend that takes only `parameters` gets them, and is unfit for what they can’t say, with the place', () => {
   const of = (parameters: Record<string, unknown>, name = 'f') =>
     ({ type: 'function', name, parameters, path: 'tools[1]' }) as const
-  const backend = { toolSchema: 'openapi' } as const
+  const backend = { settings: { provider: {}, backend: { tool_schema: 'openapi' } } }
   const fit = of({ $schema: 's', type: 'object', properties: { a: { const: 'x' } }, required: ['a'] })
   const custom = { type: 'custom', name: 'patch', path: 'tools[2]' } as const
   const body = bodyOf(gemini, { tools: [fit, of({ type: 'object', properties: {} }, 'none'), custom] }, backend)

@@ -38,7 +38,7 @@ before(async () => {
   g = await startGateway({
     providers: `  nursery: { dialect: toy, base_url: "${upstream.url}" }`,
     models:
-      '  eb1-toy: { context_window: 1000, price: { input: 1, output: 2 }, backends: [{ provider: nursery, model: bear }] }',
+      '  eb1-toy: { context_window: 1000, price: { input: 1, output: 2 }, backends: [{ provider: nursery, model: bear, voice: loud }] }',
   })
 })
 after(async () => {
@@ -50,7 +50,7 @@ test('requests on every surface are written and replies read in the toy dialect'
   const messages = [{ role: 'user', content: 'hello' }]
   const chat: any = await (await g.post('/v1/chat/completions', { model: 'eb1-toy', messages })).json()
   assert.equal(chat.choices[0].message.content, 'you said hello')
-  assert.deepEqual(asked.at(-1), { path: '/ask', model: 'bear', prompt: 'hello', stream: true })
+  assert.deepEqual(asked.at(-1), { path: '/ask', model: 'bear', prompt: 'hello', stream: true, loud: true })
   const message = { model: 'eb1-toy', messages, max_tokens: 50, system: 'Be short.' }
   const made: any = await (await g.post('/v1/messages', message)).json()
   assert.equal(made.content[0].text, 'you said hello')
@@ -128,6 +128,8 @@ test('the configuration names it: in faults, for editors, in the docs and in slu
   assert.match((await load(g.file)).errors![0]!.message, /toy/)
   const files = generated()
   assert.match(files['config/gateway.schema.json']!, /"toy", "openai-chat"/)
+  assert.match(files['config/gateway.schema.json']!, /"How the toy is asked\."/)
+  assert.match(files['docs/configuration.md']!, /^\| `backends\[\]\.voice` \| plain, loud \|/m)
   assert.match(files['docs/compatibility.md']!, / toy \| openai-chat \|/)
   const told: string[] = []
   await list.run([], { out: (text: string) => told.push(text) } as never)

@@ -36,7 +36,7 @@ const backend = (simulator: Simulator, dialect: Name): Backend => ({
   weight: 1,
   supports: dialects[dialect]!.capabilities,
   nativeTools: new Set(),
-  maxTokensField: 'max_completion_tokens',
+  settings: { provider: {}, backend: { max_tokens_field: 'max_completion_tokens' } },
 })
 
 /** One exchange, as the gateway runs it: request, transport, reader, decoder, order. */

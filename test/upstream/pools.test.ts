@@ -16,7 +16,7 @@ const provider: ProviderConfig = {
   max_connections: 1,
   queue: { max: 0, wait: 0 },
   http2: false,
-  cache_control: 'auto',
+  settings: {},
   tls: null,
   proxy: null,
   key_header: undefined,

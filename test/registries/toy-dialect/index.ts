@@ -14,6 +14,8 @@ import {
   type FrameReader,
   type Unfit,
 } from '../../../core/ports/dialect.ts'
+import { choice } from '../../../core/tools/vocabulary.ts'
+import { settingsOf } from '../../../providers/dialect-settings.ts'
 import { documentText, searchText } from '../../../providers/document-text.ts'
 import { cutShort, faultOf, kindOfStatus, retryAfterMs, unreadable } from '../../../providers/faults.ts'
 import { adjustments } from '../../../providers/left-out.ts'
@@ -24,12 +26,15 @@ import { StopDecoder } from '../../../providers/stop-matcher.ts'
 
 const HEADERS = new OutboundHeaders(apiKey => ({ authorization: `Bearer ${apiKey}` }))
 
+const settings = { backend: { voice: choice(['plain', 'loud'], 'How the toy is asked.', 'plain') } }
+
 export const toy: Dialect = {
   name: 'toy',
   vendor: 'toys',
   keyless: true,
   capabilities: new Set(),
   nativeTools: new Set(),
+  settings,
   unfit: (conversation, backend) => commonUnfit(conversation, backend) ?? ownUnfit(conversation),
   request(conversation, backend, context) {
     const system = conversation.system.filter(part => !part.meteredOnly).map(part => part.text)
@@ -43,6 +48,7 @@ export const toy: Dialect = {
         prompt: conversation.turns.flatMap(turn => turn.parts.flatMap(textOf)).join('\n'),
         most: conversation.maxOutputTokens,
         stream: context.stream,
+        loud: settingsOf<typeof settings>(backend).backend.voice === 'loud' || undefined,
       }),
       state: undefined,
       adjusted: adjustments(conversation, {}),
