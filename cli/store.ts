@@ -2,7 +2,6 @@
 import { existsSync } from 'node:fs'
 import path from 'node:path'
 import { parseArgs } from 'node:util'
-import { StoreUnavailable } from '../core/canon/errors.ts'
 import type { Logger } from '../core/plugin.ts'
 import { cancelMove, type Moved, moveStore, NAMES, type Name, type Tally } from '../stores/move/move.ts'
 import { configFile } from './arguments.ts'
