@@ -52,7 +52,7 @@ export const admission = definePlugin({
   provides: [reservation],
   mayProvide: [limitsCheck, unsent],
   // Above what fills them it would admit every prompt as one of no tokens and of no price. A `proxy` route has none.
-  reads: [conversationSlot, model, estimate, plan],
+  reads: [conversationSlot, model, estimate],
   aboveTerminal: true,
   dryRun: 'safe',
   // Admission reserves, and opens the ledger row. The plugin that fills `usage` closes the row, and the reservation is
