@@ -108,7 +108,7 @@ export class Attempts implements CallControl {
   #unavailable(now: number): GatewayError {
     const breakers = this.#call.candidates.map(backend => this.#context.targets.of(backend).breaker)
     // Another one may have been busy.
-    const out = breakers.filter(breaker => !breaker.lets(now, this.#organization))
+    const out = breakers.filter(breaker => !breaker.allows(now, this.#organization))
     const { waitMs, cause } = out
       .map(breaker => breaker.refusal(now, this.#organization))
       .reduce((least, each) => (each.waitMs < least.waitMs ? each : least), NO_BACKEND)
@@ -137,10 +137,10 @@ export class Attempts implements CallControl {
     const { breaker, pool } = target
     const giveUp = pool.gate.wait(this.#context.clock, this.#organization, refused => {
       if (refused) {
-        breaker.abstained(this.#organization)
+        breaker.recordNeutral(this.#organization)
         this.#busy(refused.waitedMs)
       } else if (this.#sink.closed) {
-        breaker.abstained(this.#organization)
+        breaker.recordNeutral(this.#organization)
         pool.gate.leave()
       } else this.#attempt(target)
     })
@@ -148,7 +148,7 @@ export class Attempts implements CallControl {
     this.#relay.to(
       whileWaiting(() => {
         giveUp()
-        breaker.abstained(this.#organization)
+        breaker.recordNeutral(this.#organization)
       }),
     )
   }
@@ -215,7 +215,7 @@ export class Attempts implements CallControl {
     if (error && untold) this.#judge(attempt, error, untold)
     target.state.ended()
     // The client disconnected before there was an answer. A trial without an end would keep the backend out for ever.
-    if (!attempt.judged) target.breaker.abstained(this.#organization)
+    if (!attempt.judged) target.breaker.recordNeutral(this.#organization)
     target.pool.gate.leave()
     if (!error || this.#sink.closed) return
     this.#last = error
@@ -236,12 +236,12 @@ export class Attempts implements CallControl {
     const now = this.#context.clock.mono()
     if (reached) this.#back(target, breaker.reached(now) ? 'all' : null)
     let closed: Scope | null = null
-    if (counts === 'nobody') breaker.abstained(this.#organization)
+    if (counts === 'nobody') breaker.recordNeutral(this.#organization)
     else closed = breaker.failed(now, this.#organization, counts)
     // A request that the provider faults says nothing about others, whatever header goes with the answer.
     const mayPause = counts === 'organization' || code === 'capacity_exceeded'
     const pause = mayPause ? (fault.restMs ?? pauseAskedIn(error)) : null
-    const paused = pause === null ? null : breaker.rest(now, this.#organization, pause, causeOf(code))
+    const paused = pause === null ? null : breaker.pause(now, this.#organization, pause, causeOf(code))
     this.#context.log.warn(
       {
         request_id: this.#call.facts.id,
@@ -302,7 +302,7 @@ export class Attempts implements CallControl {
     const safe = again === 'if_safe' && this.#call.facts.incoming.headers.get(SAFE_HEADER) === 'true'
     if (!elsewhere && !safe) return error
     const now = clock.mono()
-    const another = this.#untried.some(other => targets.of(other).breaker.lets(now, this.#organization))
+    const another = this.#untried.some(other => targets.of(other).breaker.allows(now, this.#organization))
     if (!another && again !== 'yes' && !safe) return error
     if (!target.budget.take(now, options.retry_budget)) return isBlamed(error) ? notAsked(error) : error
     if (another) this.#next()

@@ -110,20 +110,23 @@ export class Breaker {
   // ---- before a request ---------------------------------------------------------------------------------------------
 
   /** Whether a request of this organization may be sent now, other than as a probe. */
-  lets(now: number, organization: string): boolean {
+  allows(now: number, organization: string): boolean {
     const own = this.#own.peek(organization)
     return (
-      this.paused(now, organization) === 0 && this.#all.lets(now) && this.#reach.lets(now) && own?.lets(now) !== false
+      this.paused(now, organization) === 0 &&
+      this.#all.allows(now) &&
+      this.#reach.allows(now) &&
+      own?.allows(now) !== false
     )
   }
 
-  /** Sends a request if `lets` allows it. */
+  /** Sends a request if `allows` says so. */
   tryEnter(now: number, organization: string): boolean {
     if (organization !== this.#caller) {
       if (this.#caller !== undefined) this.#otherCalledAt = now
       this.#caller = organization
     }
-    if (!this.lets(now, organization)) return false
+    if (!this.allows(now, organization)) return false
     const own = this.#own.peek(organization)
     const trial = this.#all.state(now) !== 'closed' || this.#reach.state(now) !== 'closed'
     if (trial && own && this.#mustYield(now, own)) return false
@@ -134,8 +137,8 @@ export class Breaker {
   /** Sends a request as a probe, when `tryEnter` refused it here and no other backend takes it. */
   tryProbe(now: number, organization: string): boolean {
     const own = this.#own.of(organization, now)
-    const alone = now < own.pausedUntil || !own.lets(now)
-    const toAll = now < this.#pausedUntil || !this.#all.lets(now) || !this.#reach.lets(now)
+    const alone = now < own.pausedUntil || !own.allows(now)
+    const toAll = now < this.#pausedUntil || !this.#all.allows(now) || !this.#reach.allows(now)
     const yields = this.#mustYield(now, own)
     if (alone && now < own.probeAt) return false
     if (toAll && now < (yields ? this.#probeAt : this.#earlyProbeAt)) return false
@@ -185,7 +188,7 @@ export class Breaker {
     const own = this.#own.peek(organization)
     if (own && now < own.pausedUntil)
       return { waitMs: Math.max(own.askedUntil - now, own.outFor(now)), cause: own.cause }
-    if (own && !own.lets(now)) return { waitMs: own.outFor(now), cause: 'fault' }
+    if (own && !own.allows(now)) return { waitMs: own.outFor(now), cause: 'fault' }
     const cause = now < this.#pausedUntil ? this.#cause : 'fault'
     return { waitMs: Math.max(0, Math.min(this.#probeAt, this.outFor(now, organization) + now) - now), cause }
   }
@@ -207,7 +210,7 @@ export class Breaker {
     if (last && last !== own) disproves(last, now, began)
     if (now < this.#pausedUntil && began > this.#pausedSince) {
       this.#pausedUntil = 0
-      this.#all.recovers(now)
+      this.#all.startSlowly(now)
       for (const other of this.#own.values()) if (other !== own) disproves(other, now, began)
       all = true
     }
@@ -230,7 +233,7 @@ export class Breaker {
   failed(now: number, organization: string, counts: Scope): Scope | null {
     this.#failures++
     if (counts === 'all') {
-      this.#own.peek(organization)?.abstained()
+      this.#own.peek(organization)?.recordNeutral()
       this.#all.failed(now, false)
       if (!this.#reach.failed(now)) return null
       this.#probed(now, false)
@@ -254,17 +257,17 @@ export class Breaker {
   }
 
   /** The attempt says nothing about the backend's health (the client disconnected, the request was bad). */
-  abstained(organization: string): void {
-    this.#reach.abstained()
-    this.#all.abstained()
-    this.#own.peek(organization)?.abstained()
+  recordNeutral(organization: string): void {
+    this.#reach.recordNeutral()
+    this.#all.recordNeutral()
+    this.#own.peek(organization)?.recordNeutral()
   }
 
   /**
    * The provider asked for a pause, with an answer to this organization. It lasts `MAX_REST` times `open_for` at most.
    * @returns for whom a pause begins; null when one was running already
    */
-  rest(now: number, organization: string, ms: number, cause: Cause): Scope | null {
+  pause(now: number, organization: string, ms: number, cause: Cause): Scope | null {
     const most = MAX_REST * this.#options.open_for
     const own = this.#own.of(organization, now)
     const begins = this.paused(now, organization) === 0

@@ -57,7 +57,7 @@ export class Circuit {
   }
 
   /** Whether a request may be sent now; a half-open circuit lets one through at a time. */
-  lets(now: number): boolean {
+  allows(now: number): boolean {
     return this.#openUntil === 0 || (now >= this.#openUntil && !this.#trial)
   }
 
@@ -85,7 +85,7 @@ export class Circuit {
   }
 
   /** Begins the slow start. */
-  recovers(now: number): void {
+  startSlowly(now: number): void {
     this.#warmFrom = now
   }
 
@@ -97,7 +97,7 @@ export class Circuit {
     this.#trial = false
     if (this.#openUntil !== 0) {
       this.#openUntil = this.#openFor = 0
-      this.recovers(now)
+      this.startSlowly(now)
       this.#failed.fill(0)
       this.#total.fill(0)
       return true
@@ -124,7 +124,7 @@ export class Circuit {
       return false
     }
     if (!mayOpen) return false
-    if (this.#inARow >= failures) this.recovers(now)
+    if (this.#inARow >= failures) this.startSlowly(now)
     const failed = sum(this.#failed)
     if (Math.max(failed, this.#inARow) < failures || failed < error_rate * sum(this.#total)) return false
     this.#open(now, Math.min(FIRST_OPEN_MS, open_for))
@@ -138,7 +138,7 @@ export class Circuit {
   }
 
   /** The attempt says nothing about the backend's health (the client disconnected, the request was bad). */
-  abstained(): void {
+  recordNeutral(): void {
     this.#trial = false
   }
 

@@ -147,7 +147,7 @@ test('[ERR-7] a backend that asked for a pause: one probe a second, and 429 with
   const shared = createSharedState()
   const clock = new ManualClock()
   for (const another of ['a', 'b'])
-    sharedBackends(shared).of('local/small', OPTIONS).breaker.rest(clock.mono(), another, 10_000, 'capacity')
+    sharedBackends(shared).of('local/small', OPTIONS).breaker.pause(clock.mono(), another, 10_000, 'capacity')
   const { ask, tried } = asking()
   clock.advance(999)
   const { status, json, headers } = await ask({ shared, clock })

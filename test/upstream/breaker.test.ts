@@ -115,7 +115,7 @@ test('a backend is slow to start for all after failures to connect, and after it
       breaker.tryEnter(1000, 'a')
       fails(breaker)
     }
-    assert.equal(breaker.lets(1001, 'a'), false)
+    assert.equal(breaker.allows(1001, 'a'), false)
     assert.ok(breaker.tryEnter(4000, 'a'), 'the trial')
     assert.ok(breaker.succeeded(4000, 'a', 4000))
     return breaker
@@ -178,13 +178,13 @@ class Single {
     const { breaker, now } = this
     if (end === 'served') return void breaker.succeeded(now, name, began)
     if (end !== 'unreachable') breaker.reached(now)
-    if (end === 'refused') return breaker.abstained(name)
+    if (end === 'refused') return breaker.recordNeutral(name)
     this.#move(name)
     if (end === 'unreachable') breaker.failed(now, name, 'all')
     else if (end === 'fault') breaker.failed(now, name, 'organization')
     else {
-      breaker.abstained(name)
-      breaker.rest(now, name, 20_000, 'capacity')
+      breaker.recordNeutral(name)
+      breaker.pause(now, name, 20_000, 'capacity')
     }
   }
 }
@@ -209,7 +209,7 @@ test('who finds no other backend is refused for less than a second since the las
           const name = NAMES[who]!
           if (single.send(name, dead && step.end === 'served' ? { ...step, end: 'fault' } : step)) continue
           // Whether it is closed to one that has never called.
-          const toAll = !single.breaker.lets(single.now, 'nobody')
+          const toAll = !single.breaker.allows(single.now, 'nobody')
           const last = toAll ? single.movedLast : (single.moved.get(name) ?? 0)
           assert.ok(single.now - last < SECOND, `${name} waits since ${single.now - last} ms`)
           const { waitMs } = single.breaker.refusal(single.now, name)
@@ -233,7 +233,7 @@ test('a dead backend gets a request a second, and one more of who has met nothin
           let sent = 0
           for (const { who, ...step } of all) {
             const passed = single.send(NAMES[who]!, { ...step, after: Math.ceil(step.after / 10) })
-            const closed = !single.breaker.lets(single.now, organizations === 1 ? 'a' : 'nobody')
+            const closed = !single.breaker.allows(single.now, organizations === 1 ? 'a' : 'nobody')
             if (closedAt === null) {
               if (closed) closedAt = single.now
             } else if (passed) sent++
@@ -253,7 +253,7 @@ test('what one organization meets never closes a backend to another one', () => 
       for (const { who, ...step } of all) {
         const sent = single.send(NAMES[who]!, who === 0 ? step : { ...step, end: 'served' })
         assert.ok(sent || who === 0, 'the other one was refused')
-        assert.ok(single.breaker.lets(single.now, 'nobody'))
+        assert.ok(single.breaker.allows(single.now, 'nobody'))
       }
     }),
     RUNS,
@@ -262,46 +262,46 @@ test('what one organization meets never closes a backend to another one', () => 
 
 test('the longest pause that was asked for counts, for the client longer than it is kept, and the next one begins anew', () => {
   const breaker = new Breaker(OPTIONS)
-  breaker.rest(1000, 'a', 90_000, 'capacity')
-  breaker.rest(2000, 'a', 1000, 'capacity')
+  breaker.pause(1000, 'a', 90_000, 'capacity')
+  breaker.pause(2000, 'a', 1000, 'capacity')
   assert.equal(breaker.refusal(4000, 'a').waitMs, 87_000)
   assert.equal(breaker.paused(4000, 'a'), 57_000)
-  assert.equal(breaker.lets(61_000, 'a'), true)
-  breaker.rest(62_000, 'a', 5000, 'fault')
+  assert.equal(breaker.allows(61_000, 'a'), true)
+  breaker.pause(62_000, 'a', 5000, 'fault')
   assert.deepEqual(breaker.refusal(63_000, 'a'), { waitMs: 4000, cause: 'fault' })
 })
 
 test('a pause is for all from the second organization on, unless another one was served since; the first is told what is left', () => {
   const breaker = new Breaker(OPTIONS)
-  assert.equal(breaker.rest(1000, 'a', 40_000, 'capacity'), 'organization')
-  assert.equal(breaker.lets(2000, 'b'), true)
+  assert.equal(breaker.pause(1000, 'a', 40_000, 'capacity'), 'organization')
+  assert.equal(breaker.allows(2000, 'b'), true)
   assert.deepEqual(breaker.refusal(2000, 'a'), { waitMs: 39_000, cause: 'capacity' })
   // It was sent before the pause, so it says nothing of it.
   breaker.succeeded(2000, 'c', 1000)
-  assert.equal(breaker.rest(3000, 'b', 10_000, 'fault'), 'all')
+  assert.equal(breaker.pause(3000, 'b', 10_000, 'fault'), 'all')
   assert.deepEqual(breaker.refusal(3100, 'c'), { waitMs: 900, cause: 'fault' })
   assert.equal(breaker.tryProbe(4000, 'c'), true)
   assert.equal(breaker.succeeded(4200, 'c', 4000), 'all')
-  assert.equal(breaker.lets(4300, 'nobody'), true)
+  assert.equal(breaker.allows(4300, 'nobody'), true)
   // Both have been disproved, for four times open_for.
-  assert.equal(breaker.rest(50_000, 'a', 1000, 'capacity'), 'organization')
-  assert.equal(breaker.rest(50_000, 'b', 1000, 'capacity'), 'organization')
-  assert.equal(breaker.rest(50_000, 'd', 1000, 'capacity'), 'organization')
-  assert.equal(breaker.lets(50_000, 'c'), true)
-  assert.equal(breaker.rest(64_200, 'a', 1000, 'capacity'), 'organization')
-  assert.equal(breaker.rest(64_200, 'b', 1000, 'capacity'), 'all')
+  assert.equal(breaker.pause(50_000, 'a', 1000, 'capacity'), 'organization')
+  assert.equal(breaker.pause(50_000, 'b', 1000, 'capacity'), 'organization')
+  assert.equal(breaker.pause(50_000, 'd', 1000, 'capacity'), 'organization')
+  assert.equal(breaker.allows(50_000, 'c'), true)
+  assert.equal(breaker.pause(64_200, 'a', 1000, 'capacity'), 'organization')
+  assert.equal(breaker.pause(64_200, 'b', 1000, 'capacity'), 'all')
 })
 
 test('who was disproved alone pauses nobody else with the next one that is not', () => {
   const breaker = new Breaker(OPTIONS)
-  breaker.rest(1000, 'a', 40_000, 'capacity')
+  breaker.pause(1000, 'a', 40_000, 'capacity')
   breaker.succeeded(3000, 'c', 2000)
-  assert.equal(breaker.rest(4000, 'b', 40_000, 'capacity'), 'organization')
-  assert.equal(breaker.rest(5000, 'a', 40_000, 'capacity'), null, 'its pause runs, and is its own')
-  assert.equal(breaker.lets(5000, 'c'), true)
-  assert.equal(breaker.rest(6000, 'c', 10_000, 'capacity'), 'all', 'two that are not disproved')
-  assert.equal(breaker.lets(15_999, 'd'), false)
-  assert.equal(breaker.lets(16_000, 'd'), true, 'as long as both say')
+  assert.equal(breaker.pause(4000, 'b', 40_000, 'capacity'), 'organization')
+  assert.equal(breaker.pause(5000, 'a', 40_000, 'capacity'), null, 'its pause runs, and is its own')
+  assert.equal(breaker.allows(5000, 'c'), true)
+  assert.equal(breaker.pause(6000, 'c', 10_000, 'capacity'), 'all', 'two that are not disproved')
+  assert.equal(breaker.allows(15_999, 'd'), false)
+  assert.equal(breaker.allows(16_000, 'd'), true, 'as long as both say')
 })
 
 test('while a backend is closed to all, those that keep failing leave a probe to others, and never all of them', () => {
@@ -328,10 +328,10 @@ test('the first probe passes a second after the backend was closed, to whomever'
     'no connection': breaker => {
       for (let i = 0; i < OPTIONS.failures; i++) breaker.failed(5000, 'a', 'all')
     },
-    'a pause': breaker => breaker.rest(5000, 'a', 20_000, 'capacity'),
+    'a pause': breaker => breaker.pause(5000, 'a', 20_000, 'capacity'),
     'a pause for all': breaker => {
-      breaker.rest(5000, 'b', 20_000, 'capacity')
-      breaker.rest(5000, 'c', 20_000, 'capacity')
+      breaker.pause(5000, 'b', 20_000, 'capacity')
+      breaker.pause(5000, 'c', 20_000, 'capacity')
     },
   }
   for (const [name, close] of Object.entries(closes)) {
