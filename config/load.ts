@@ -22,7 +22,7 @@ import { checkRetired } from './retired.ts'
 import { ENTRIES, fullEntry, type Names, namesOf, route, SECTIONS, type Sections, withNames } from './schema.ts'
 import { checkSearchers, warnOfNoSearch } from './searches.ts'
 import { checkSectionNames, namedEntries, readSections } from './sections.ts'
-import { checkPlatform, checkSecret, readServer } from './server.ts'
+import { checkSecret, readPlatform, readServer } from './server.ts'
 import { type ConfigError, type ConfigSource, readSource } from './source.ts'
 import { checkBounds, checkLedger, checkWorkers, readLedger, readStore } from './store.ts'
 import type { GatewayConfig } from './types.ts'
@@ -160,7 +160,7 @@ async function readAll(
   if (server && store) checkWorkers(server, store, report)
   if (server && store) warnOfDemoKey(server, organizations, report)
   if (sections.ledger && store) checkLedger(sections.ledger, store, report)
-  if (sections.platform) checkPlatform(sections.platform, report)
+  const platform = sections.platform && readPlatform(sections.platform, report)
   warnOfComputedCaps(models, organizations, dialects, report)
   await checkFiles(server, providers, options.readFile, report)
   checkPackages(providers, dialects, options.authPackages ?? {}, report)
@@ -171,7 +171,7 @@ async function readAll(
   checkSearchers(oldOptions, pipelines, plugins, searchers, report)
   warnOfNoSearch(models, pipelines, plugins, report)
   if (sections.secret !== undefined) checkSecret(sections.secret, report)
-  if (report.errors.length > 0 || !server || !store) return undefined
+  if (report.errors.length > 0 || !server || !store || !platform) return undefined
 
   const config: GatewayConfig = {
     // No section is missing here: a section with a fault has added an error, and the function has returned above.
@@ -179,6 +179,7 @@ async function readAll(
     files: source.files,
     server,
     store,
+    platform,
     ledger: readLedger(sections.ledger!, store, source),
     pipelines,
     routes,

@@ -575,13 +575,20 @@ export const platform = object(
       '200ms',
       'Event-loop delay from which new requests get 503 route_capacity, until it is below a twentieth of this. At least 20ms.',
     ),
-    compress_above: {
+    scale_limits_above: {
       type: 'number',
       exclusiveMinimum: 0,
       maximum: 1,
       default: 0.8,
-      description: 'Share of that above which the limits of accounts shrink.',
+      description:
+        'When more than this share of max_concurrent_requests is in use, rate and concurrency limits of all accounts are scaled down.',
     } as Filled<number>,
+    compress_above: {
+      type: 'number',
+      exclusiveMinimum: 0,
+      maximum: 1,
+      description: 'The name of `scale_limits_above` until 0.1. It works until 0.4, with a warning.',
+    } as Schema<number>,
   },
   [],
   { default: {}, description: 'Shared capacity over all accounts, per process.' },

@@ -55,10 +55,23 @@ export function readServer(raw: Sections['server'], cores: number, report: Repor
 /** One prompt of a megabyte makes an event-loop turn as long. */
 const LEAST_OVERLOAD_DELAY_MS = 20
 
-export function checkPlatform({ overload_delay }: Sections['platform'], report: Report): void {
-  if (overload_delay >= LEAST_OVERLOAD_DELAY_MS) return
-  const message = 'at least 20ms: a busy gateway that is not overloaded is as late as that'
-  report.error(['platform', 'overload_delay'], message)
+export function readPlatform(raw: Sections['platform'], report: Report): Omit<Sections['platform'], 'compress_above'> {
+  const { compress_above, ...platform } = raw
+  if (platform.overload_delay < LEAST_OVERLOAD_DELAY_MS) {
+    const message = 'at least 20ms: a busy gateway that is not overloaded is as late as that'
+    report.error(['platform', 'overload_delay'], message)
+  }
+  if (compress_above === undefined) return platform
+  const old = ['platform', 'compress_above']
+  if (report.source.written(['platform', 'scale_limits_above']) !== undefined)
+    report.error(
+      old,
+      'scale_limits_above is set, too, and compress_above is its old name; remove compress_above',
+      'key',
+    )
+  else
+    report.warn(old, 'compress_above is called scale_limits_above now; rename it. The old name works until 0.4', 'key')
+  return { ...platform, scale_limits_above: compress_above }
 }
 
 export function checkSecret(secret: string, report: Report): void {

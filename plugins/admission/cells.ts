@@ -29,7 +29,7 @@ export interface ZeroCap extends Owner {
 export interface CellSet {
   cells: readonly Cell[]
   /** `cells` under platform load, by the factor by which limits are reduced; made when a factor is first needed. */
-  compressed: Map<number, readonly Cell[]>
+  scaled: Map<number, readonly Cell[]>
   maxima: Maxima
   /** Those of `cells` that count spend. */
   spendCells: readonly Cell[]
@@ -81,7 +81,7 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
     add(key.model_limits[model] ?? {}, { scope: 'key', model }, cellPrefix(key.id, model))
   }
   const spendCells = cells.filter(cell => cell.kind === 'spend' && isLimit(cell))
-  return { cells, compressed: new Map(), maxima, spendCells, spendLeft: -1, zeroSpend, minuteBudget }
+  return { cells, scaled: new Map(), maxima, spendCells, spendLeft: -1, zeroSpend, minuteBudget }
 }
 
 /**
@@ -111,8 +111,8 @@ export function countingCell({ limits }: OrganizationConfig): Cell | null {
  * factor has one list of cells, because the plans of limits, headers and Redis are cached by the list. It is the list
  * of the set itself where the load reduces nothing.
  */
-export function compress(set: CellSet, factor: number): readonly Cell[] {
-  let cells = set.compressed.get(factor)
+export function scaledDown(set: CellSet, factor: number): readonly Cell[] {
+  let cells = set.scaled.get(factor)
   if (!cells) {
     const reduced = set.cells.map(cell => {
       if (isMoney(cell.dimension) || cell.capacity === 0) return cell
@@ -120,7 +120,7 @@ export function compress(set: CellSet, factor: number): readonly Cell[] {
       return capacity === cell.capacity ? cell : { ...cell, capacity }
     })
     cells = reduced.every((cell, i) => cell === set.cells[i]) ? set.cells : reduced
-    set.compressed.set(factor, cells)
+    set.scaled.set(factor, cells)
   }
   return cells
 }
@@ -129,7 +129,7 @@ export function compress(set: CellSet, factor: number): readonly Cell[] {
  * The factor of the limits: 1 up to a load of `above`, then falling to 0.1 at full load, in steps of 0.05 so that few
  * lists of cells are made.
  */
-export function compression(load: number, above: number): number {
+export function scaleFactor(load: number, above: number): number {
   if (load <= above) return 1
   const factor = 1 - (0.9 * (load - above)) / (1 - above)
   return Math.max(2, Math.floor(20 * factor)) / 20

@@ -24,7 +24,7 @@ import {
   unsent,
 } from '../shared/slots.ts'
 import { unsentOf } from '../shared/unsent.ts'
-import { type CellSet, cellsFor, compress, compression, early } from './cells.ts'
+import { type CellSet, cellsFor, early, scaledDown, scaleFactor } from './cells.ts'
 import { denied, overMinute, overOutput, overSpendCap, overTokenBudget, platformFull, zeroCap } from './denials.ts'
 import { finals } from './left.ts'
 import { capWithin, isPlentiful, type OutputCap, outputCap, spendLeft } from './output-cap.ts'
@@ -66,7 +66,7 @@ export const admission = definePlugin({
     const standings = standingsOf(context.shared)
     const platform = context.shared.use('platform', () => ({ running: 0 }))
     const ledger = unsentOf(context.shared)
-    const { max_concurrent_requests, compress_above } = config.platform
+    const { max_concurrent_requests, scale_limits_above } = config.platform
 
     function cellSet(caller: Identity, modelId: string | null): CellSet {
       let byModel = sets.get(caller)
@@ -178,8 +178,8 @@ export const admission = definePlugin({
       )
       if (refused) return refused
 
-      const factor = compression(platform.running / max_concurrent_requests, compress_above)
-      const cells = factor < 1 ? compress(set, factor) : set.cells
+      const factor = scaleFactor(platform.running / max_concurrent_requests, scale_limits_above)
+      const cells = factor < 1 ? scaledDown(set, factor) : set.cells
       const compressed = cells !== set.cells
       const now = x.clock.now()
       const spends = price !== null && set.spendCells.length > 0

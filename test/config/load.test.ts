@@ -89,7 +89,7 @@ test('values are checked with units, bounds and suggestions', async () => {
       '10:17',
       'a ledger in memory cannot be shipped',
     ],
-    ['share', small({ s: 'platform: { compress_above: 1.5 }' }), '10:29', 'at most 1'],
+    ['share', small({ s: 'platform: { scale_limits_above: 1.5 }' }), '10:33', 'at most 1'],
     ['list of models', small({ s: 'plans: { p: { models: some } }' }), '10:23', 'all'],
   ])
 })
@@ -468,4 +468,12 @@ test('a fault in one entry hides nothing in the others, and is not told twice', 
     ['8', '11'],
     lines(errors).join('\n'),
   )
+})
+
+test('the old name of scale_limits_above works, and says so; both names are an error', async () => {
+  const { config, warnings } = await loadText(small({ s: 'platform: { compress_above: 0.5 }' }))
+  assert.equal(config!.platform.scale_limits_above, 0.5)
+  assert.match(lines(warnings).join(), /compress_above is called scale_limits_above now; rename it/)
+  const { errors } = await loadText(small({ s: 'platform: { compress_above: 0.5, scale_limits_above: 0.6 }' }))
+  assert.match(lines(errors).join(), /scale_limits_above is set, too/)
 })

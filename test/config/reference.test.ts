@@ -56,7 +56,7 @@ test('every value of the reference file arrives with its unit', async () => {
   assert.deepEqual(platform, {
     max_concurrent_requests: 10_000,
     overload_delay: 200,
-    compress_above: 0.8,
+    scale_limits_above: 0.8,
     preparation: {
       requests: 8000,
       bytes: 1024 ** 3,

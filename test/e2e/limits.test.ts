@@ -276,7 +276,7 @@ test('[LIM-10] under platform load limits compress with scope platform; at the t
   using(
     {
       organization: '    limits: { requests_per_minute: 100 }',
-      extra: 'platform: { max_concurrent_requests: 4, compress_above: 0.5 }',
+      extra: 'platform: { max_concurrent_requests: 4, scale_limits_above: 0.5 }',
     },
     async t => {
       const gone = new AbortController()
@@ -310,7 +310,7 @@ test('[LIM-10] a limit of 0 admits nothing under platform load either', () =>
   using(
     {
       organization: '    limits: { requests_per_minute: 0 }',
-      extra: 'platform: { max_concurrent_requests: 4, compress_above: 0.1 }',
+      extra: 'platform: { max_concurrent_requests: 4, scale_limits_above: 0.1 }',
     },
     async t => {
       const gone = new AbortController()

@@ -157,7 +157,7 @@ export default definePlugin({
 })
 `,
     )
-    const limits = 'platform: { max_concurrent_requests: 1, compress_above: 1 }\n'
+    const limits = 'platform: { max_concurrent_requests: 1, scale_limits_above: 1 }\n'
     const t = await startGateway({ yaml: url => configured(url, [squatter], { auth: 'squatter' }) + limits })
     try {
       const send = (content: string, more: object = {}, signal?: AbortSignal) =>

@@ -120,7 +120,7 @@ for (const count of [2, 4]) {
 test('[LIM-3] [LIM-10] of many simultaneous requests no more pass than platform.max_concurrent_requests', {
   skip,
 }, async () => {
-  const extra = 'platform: { max_concurrent_requests: 16, compress_above: 1 }'
+  const extra = 'platform: { max_concurrent_requests: 16, scale_limits_above: 1 }'
   const all = await gateways(1, '    limits: { requests_per_minute: 100000 }', extra)
   const controller = new AbortController()
   try {

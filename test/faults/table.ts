@@ -216,7 +216,7 @@ export async function startTable(options: TestOptions = {}): Promise<Table & { c
     ...options,
     gateway: { clock, ...options.gateway },
     yaml: undefined,
-    extra: `platform: { max_concurrent_requests: 1, compress_above: 1 }\n${options.extra ?? ''}`,
+    extra: `platform: { max_concurrent_requests: 1, scale_limits_above: 1 }\n${options.extra ?? ''}`,
     providers: `  at_openai_chat: ${provider('openai-chat')}
   at_openai_responses: ${provider('openai-responses')}
   at_anthropic_messages: ${provider('anthropic-messages')}

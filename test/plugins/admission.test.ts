@@ -31,7 +31,7 @@ function requests(who: ReturnType<typeof caller>, store: Store, clock = new Manu
   const gateway = gatewayOf({
     platform: {
       max_concurrent_requests: 10,
-      compress_above: 0.8,
+      scale_limits_above: 0.8,
       overload_delay: 200,
       preparation: PREPARATION,
       ...platform,
@@ -409,9 +409,9 @@ test('[LIM-10] a full platform: 429 capacity_exceeded, and no limit is touched',
   assert.deepEqual(dimensionsOf(await ask()), [['o:rpd', 98]])
 })
 
-test('[LIM-10] above compress_above rates and places shrink, money does not', async () => {
+test('[LIM-10] above scale_limits_above rates and places shrink, money does not', async () => {
   const who = caller({ limits: { requests_per_day: 100, daily_spend_usd: 1e9 } })
-  const ask = requests(who, await memoryStore(), undefined, { max_concurrent_requests: 2, compress_above: 0.1 })
+  const ask = requests(who, await memoryStore(), undefined, { max_concurrent_requests: 2, scale_limits_above: 0.1 })
   let go = () => {}
   const first = ask({}, { events: [x => void (go = x.hold()), text('slow')] })
   const { cells, compressed } = (await ask()).exchange.get(reservation)
@@ -428,7 +428,7 @@ test('[LIM-10] above compress_above rates and places shrink, money does not', as
 async function underLoad(limits: Partial<Limits>, asked: Asked) {
   const ask = requests(caller({ limits }), await memoryStore(), undefined, {
     max_concurrent_requests: 2,
-    compress_above: 0.1,
+    scale_limits_above: 0.1,
   })
   let go = () => {}
   const first = ask({ input: 0, cap: 0 }, { events: [x => void (go = x.hold()), text('slow')] })

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { KeyConfig, OrganizationConfig } from '../../config/types.ts'
 import { isLimit } from '../../core/ports/store.ts'
-import { cellsFor, compress, compression } from '../../plugins/admission/cells.ts'
+import { cellsFor, scaledDown, scaleFactor } from '../../plugins/admission/cells.ts'
 
 const organization = {
   limits: { requests_per_minute: 1000, concurrent_requests: 3, daily_spend_usd: 5e9, requests_per_day: 0 },
@@ -14,7 +14,7 @@ test('[LIM-10] under load rates and concurrency shrink to a tenth; spend does no
   const set = cellsFor(organization, key, null)
   const capacities = (factor: number) =>
     Object.fromEntries(
-      compress(set, factor)
+      scaledDown(set, factor)
         .filter(isLimit)
         .map(cell => [cell.id, cell.capacity]),
     )
@@ -29,9 +29,9 @@ test('[LIM-10] requests at one load share one list of cells, and all loads make 
   const lists = new Set<unknown>()
   const factors: number[] = []
   for (let running = 0; running <= 10_000; running++) {
-    const factor = compression(running / 10_000, 0.8)
+    const factor = scaleFactor(running / 10_000, 0.8)
     factors.push(factor)
-    if (factor < 1) lists.add(compress(set, factor))
+    if (factor < 1) lists.add(scaledDown(set, factor))
   }
   assert.ok(lists.size <= 18, String(lists.size))
   assert.ok(factors.every((factor, i) => i === 0 || factor <= factors[i - 1]!))

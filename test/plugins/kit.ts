@@ -70,7 +70,7 @@ export function gatewayOf(over: Partial<GatewayConfig> = {}): Partial<GatewayCon
     organizations: {},
     models: {},
     price_book: '2026-11',
-    platform: { max_concurrent_requests: 10, compress_above: 0.8, overload_delay: 200, preparation: PREPARATION },
+    platform: { max_concurrent_requests: 10, scale_limits_above: 0.8, overload_delay: 200, preparation: PREPARATION },
     ...over,
   }
 }

@@ -36,7 +36,7 @@ test("a plugin that comes first under the gateway's keys does not set the platfo
   const clock = new ManualClock()
   const store = await memoryStore(clock)
   const gateway = gatewayOf({
-    platform: { max_concurrent_requests: 1, compress_above: 1, overload_delay: 200, preparation: PREPARATION },
+    platform: { max_concurrent_requests: 1, scale_limits_above: 1, overload_delay: 200, preparation: PREPARATION },
   })
   const ask = (id: string, events: Parameters<typeof runPlugin>[1] = {}) =>
     runPlugin<any>(admission, {

@@ -117,7 +117,7 @@ models:
   eb1-preview: ${backend('chat')}
   eb1-efficient-preview: ${backend('responses')}
   eb1-fast-preview: ${backend('messages')}
-platform: { max_concurrent_requests: 20000, compress_above: 1 }
+platform: { max_concurrent_requests: 20000, scale_limits_above: 1 }
 price_book: soak
 organizations:
   demo: { plan: custom, limits: { concurrent_requests: 1000000, monthly_spend_usd: 1000000.00 }, keys: [{ id: key_demo, sha256: "f77894fdfa58e447c57e077eaa9708e8e009c84dc6aba2db80461275e9b85be7", status: active }] }
