@@ -175,7 +175,8 @@ function cellsOf(organization: OrganizationConfig): OrganizationCells {
     const own: number[] = []
     for (const model of [null, ...models]) {
       for (const cell of cellsFor(organization, key, model).cells) {
-        if (cell.scope !== scope || !isLimit(cell) || known.has(cell.id)) continue
+        // A balance is shown by credits and rows; its cell may have to be built first.
+        if (cell.scope !== scope || !isLimit(cell) || cell.kind === 'balance' || known.has(cell.id)) continue
         known.set(cell.id, all.cells.length)
         own.push(all.cells.length)
         all.cells.push(cell)

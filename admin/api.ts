@@ -6,11 +6,21 @@ import type { IncomingMessage } from 'node:http'
 import type { Readable } from 'node:stream'
 import { isDeepStrictEqual } from 'node:util'
 import { accountNames, readOrganization } from '../config/accounts.ts'
-import { type Act, changeStored, createStored, type Edit, membersOf, newSecret, rotation } from '../config/stored.ts'
+import {
+  type Act,
+  changeStored,
+  createStored,
+  creditedOf,
+  type Edit,
+  giveCredit,
+  membersOf,
+  newSecret,
+  rotation,
+} from '../config/stored.ts'
 import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
-import { parseDuration } from '../config/units.ts'
+import { parseDuration, parseSignedUsd } from '../config/units.ts'
 import { StoreUnavailable } from '../core/canon/errors.ts'
-import { AccountFault, type OrganizationWithKeys } from '../core/ports/accounts.ts'
+import { AccountFault, type Credit, type OrganizationWithKeys } from '../core/ports/accounts.ts'
 import { RECENT_ROWS, type Store } from '../core/ports/store.ts'
 import { appendAll } from '../core/tools/append.ts'
 import type { AccountReader } from './accounts.ts'
@@ -78,6 +88,7 @@ const ROUTES: Record<string, Record<string, Handler>> = {
   'organizations/*/keys/*/rotate': { POST: rotateKey },
   'organizations/*/keys/*/revoke': { POST: asked => setStatus(asked, 'revoked') },
   'organizations/*/keys/*/activate': { POST: asked => setStatus(asked, 'active') },
+  'organizations/*/credits': { GET: listCredits, POST: createCredit },
   'organizations/*/usage': { GET: showUsage },
   'organizations/*/exchanges': { GET: listExchanges },
   caller: { GET: showCaller },
@@ -227,7 +238,7 @@ async function found({ sources, ids }: Asked): Promise<{
   }
   const stored = await sources.store.accounts.read(id)
   if (!stored) throw new Refused(404, 'not_found', `there is no organization ${id}`)
-  return { ...readOrganization(id, membersOf(stored), accountNames(config)), stored }
+  return { ...readOrganization(id, membersOf(stored), accountNames(config), creditedOf(stored)), stored }
 }
 
 async function showOrganization(asked: Asked): Promise<ApiAnswer> {
@@ -236,14 +247,40 @@ async function showOrganization(asked: Asked): Promise<ApiAnswer> {
   const used = organization && (await asked.sources.reader.one(organization, asked.sources.now()))
   const body = {
     ...(stored ? rowOfStore(stored) : rowOfFile(organization!)),
-    settings: stored ? JSON.parse(stored.settings) : null,
+    settings: stored ? settingsOf(stored) : null,
     faults,
     billing: organization?.billing ?? null,
     limits: used?.limits ?? [],
     spend: used?.spend ?? null,
+    balance: stored && (await balanceOf(asked.sources.store, stored)),
     keys: unplanned ? keyRows(unplanned, used?.keys) : [],
   }
   return { status: 200, body, headers: etag(stored?.version) }
+}
+
+/** Its members as gateway.yaml would have them, without its keys. */
+function settingsOf(stored: OrganizationWithKeys): Record<string, unknown> {
+  const { keys: _, ...settings } = membersOf(stored)
+  return settings
+}
+
+/** What an organization had as credit, what of it its rows cost, and what is left; null where it never had one. */
+async function balanceOf({ accounts }: Store, stored: OrganizationWithKeys) {
+  const credited = creditedOf(stored)
+  const billed = await accounts.billed(stored.id)
+  if (credited === 0 && billed === 0 && settingsOf(stored)['billing'] !== 'prepaid') return null
+  return { credited_nano_usd: credited, billed_nano_usd: billed, left_nano_usd: credited - billed }
+}
+
+const rowOfCredit = ({ id, amount, time, by, note }: Credit) => ({ id, amount_nano_usd: amount, time, by, note })
+
+async function listCredits(asked: Asked): Promise<ApiAnswer> {
+  const { sources, query, ids } = asked
+  known(query, 'limit')
+  const { stored } = await found(asked)
+  const credits = await sources.store.accounts.credits(ids[0]!)
+  const balance = stored && (await balanceOf(sources.store, stored))
+  return { status: 200, body: { credits: credits.slice(0, limitOf(query)).map(rowOfCredit), balance } }
 }
 
 function keyRows({ keys }: OrganizationConfig, used?: readonly { id: string; limits: unknown }[]) {
@@ -330,7 +367,7 @@ async function createOrganization({ sources, caller, request, query }: Asked): P
     if (!(error instanceof AccountFault) || error.why !== 'exists') throw error
     const stored = await sources.store.accounts.read(id)
     // What a creation leaves out of its nulls is left out here, too.
-    const same = stored && isDeepStrictEqual(JSON.parse(stored.settings), withoutNulls(patch))
+    const same = stored && isDeepStrictEqual(settingsOf(stored), withoutNulls(patch))
     if (!same) throw error
     return { status: 200, body: { id, version: stored.version, created: false }, headers: etag(stored.version) }
   }
@@ -376,6 +413,23 @@ async function change(
       if (!again || attempt === ATTEMPTS) throw error
     }
   }
+}
+
+async function createCredit({ sources, caller, request, query, ids }: Asked): Promise<ApiAnswer> {
+  known(query)
+  const { id, amount_usd: usd, note = '', ...more } = await bodyOf(request)
+  refuseMembers(more, ...Object.keys(more))
+  if (typeof id !== 'string') throw new Refused(400, 'invalid', 'id: needed; it also tells a repeated request')
+  if (typeof note !== 'string') throw new Refused(400, 'invalid', 'note: text')
+  const amount = typeof usd === 'string' || typeof usd === 'number' ? parseSignedUsd(usd) : null
+  if (amount === null)
+    throw new Refused(400, 'invalid', 'amount_usd: an amount in USD such as "25.00"; "-25.00" takes back')
+  const { accounts } = sources.store
+  const given = { credit: { id, amount, note }, author: authorOf(caller) }
+  const { credit, created } = await giveCredit(accounts, sources.config(), ids[0]!, given)
+  const stored = await accounts.read(ids[0]!)
+  const balance = stored && (await balanceOf(sources.store, stored))
+  return { status: created ? 201 : 200, body: { ...rowOfCredit(credit), created, balance } }
 }
 
 async function createKey(asked: Asked): Promise<ApiAnswer> {

@@ -2,7 +2,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { userInfo } from 'node:os'
 import { accountNames, readOrganization } from '../config/accounts.ts'
-import { type Author, changeStored, type Edit, membersOf } from '../config/stored.ts'
+import { type Author, changeStored, creditedOf, type Edit, membersOf } from '../config/stored.ts'
 import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
 import { AccountFault, type AccountStore, type OrganizationWithKeys } from '../core/ports/accounts.ts'
 import { type OpenAccounts, openAccounts } from '../stores/accounts.ts'
@@ -122,7 +122,7 @@ class StoreHolder implements Holder {
     this.#store = store
     this.#config = config
     this.#found = found
-    const { unplanned, faults } = readOrganization(found.id, membersOf(found), accountNames(config))
+    const { unplanned, faults } = readOrganization(found.id, membersOf(found), accountNames(config), creditedOf(found))
     if (!unplanned) throw new Failure(`${found.id} in the store cannot be used: ${faults.join('; ')}`)
     this.organization = unplanned
     this.faults = faults

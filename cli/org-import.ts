@@ -3,7 +3,7 @@ import { createReadStream, statSync } from 'node:fs'
 import { isDeepStrictEqual } from 'node:util'
 import { accountNames, readOrganization } from '../config/accounts.ts'
 import { LIMITS } from '../config/schema.ts'
-import { ORGANIZATION_ID as ID, ID_RULE, noteOf, sha256Of } from '../config/stored.ts'
+import { creditedOf, ORGANIZATION_ID as ID, ID_RULE, noteOf, sha256Of } from '../config/stored.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { isUsd } from '../core/canon/limits.ts'
 import type { AccountChange, AccountStore, StoredKey } from '../core/ports/accounts.ts'
@@ -152,8 +152,11 @@ class Import {
     for (const entry of good) {
       const { id, members } = entry
       const { keys, id: _, ...settings } = members
-      const change = { id, settings: JSON.stringify(settings), keys: keys.map(storedKey) }
       const before = held.has(id) ? await this.#store.read(id) : null
+      // Credits are given, and neither imported nor taken away.
+      const credited = before && creditedOf(before)
+      const all = credited ? { ...settings, credited } : settings
+      const change = { id, settings: JSON.stringify(all), keys: keys.map(storedKey) }
       const audit = noteOf(before, change, { author: this.#author, operation: 'organization.import' })
       if (!before) changes.push({ entry, change: { ...change, expected: 0, audit } })
       else if (isSame(before, change)) this.counts.unchanged++
@@ -167,7 +170,7 @@ class Import {
     for (const [i, result] of results.entries()) {
       const { entry, change } = changes[i]!
       if (result.refused === 'changed') this.#refuse(entry.line, `${entry.id}: somebody changed it at the same time`)
-      else if (result.refused)
+      else if (result.refused === 'digest')
         this.#refuse(
           entry.line,
           `${entry.id}: the digest ${result.sha256.slice(0, 8)}… is ${result.organization}'s ${result.key}`,

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { parseArgs } from 'node:util'
 import { parse } from 'yaml'
@@ -7,6 +8,7 @@ import {
   applied,
   checkStored,
   createStored,
+  giveCredit,
   ID_RULE,
   membersOf,
   newSecret,
@@ -14,7 +16,9 @@ import {
   type Value,
 } from '../config/stored.ts'
 import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
+import { parseUsd } from '../config/units.ts'
 import { isUsd } from '../core/canon/limits.ts'
+import { formatUsd } from '../core/canon/money.ts'
 import type { AccountStore } from '../core/ports/accounts.ts'
 import { configFile } from './arguments.ts'
 import { cliAuthor, Holders } from './holders.ts'
@@ -36,6 +40,11 @@ const HELP = `Usage: sluice org ACTION [OPTIONS]
   org set ORG NAME=VALUE …
       Changes members as in gateway.yaml: plan=tier2, models=[a, b],
       requests_per_minute=100. NAME= takes the member away.
+  org credit ORG AMOUNT [--back] [--id ID] [--note TEXT]
+      Adds USD to the balance of an organization with billing=prepaid; with
+      --back takes some back. A second one with the same id changes nothing.
+  org credits ORG
+      Its credits, the latest first, and what is left of them.
   org disable ORG, org enable ORG
       No key of it works; its keys work again.
   org import FILE [--csv] [--atomic] [--replace] [--plain-keys]
@@ -56,7 +65,7 @@ An organization stands in the configuration or in its store, never in both.
 Running gateways notice a change within a second; nothing is restarted.
 `
 
-const ACTIONS = ['create', 'list', 'show', 'set', 'disable', 'enable', 'import', 'export']
+const ACTIONS = ['create', 'list', 'show', 'set', 'credit', 'credits', 'disable', 'enable', 'import', 'export']
 /** An export reads this many organizations at once. */
 const PAGE = 500
 
@@ -71,6 +80,9 @@ export const org: Verb = {
         config: { type: 'string' },
         after: { type: 'string', default: '' },
         most: { type: 'string', default: '100' },
+        back: flag,
+        id: { type: 'string' },
+        note: { type: 'string', default: '' },
         key: flag,
         json: flag,
         csv: flag,
@@ -90,7 +102,8 @@ export const org: Verb = {
     if (named && name === undefined)
       throw new UsageError(`org ${action} needs ${action === 'import' ? 'a file' : 'an organization'}`)
     const extra = named ? rest : positionals.slice(1)
-    if (extra.length > 0 && action !== 'create' && action !== 'set') throw new UsageError(`what is '${extra[0]}'?`)
+    if (extra.length > (action === 'credit' ? 1 : 0) && action !== 'create' && action !== 'set')
+      throw new UsageError(`what is '${extra.at(-1)}'?`)
     const file = configFile(values.config)
     const { config } = await loadWithoutSecrets(file, terminal)
     const holders = new Holders(file, config)
@@ -119,13 +132,43 @@ export const org: Verb = {
           return await importOrganizations(await holders.newStore(), config, options, terminal)
         }
       }
+      if (action === 'credit') {
+        await credit(name!, rest[0])
+        return 0
+      }
       const holder = await holders.find(name!)
       if (!holder) throw new Failure(`there is no organization '${name}', in ${file} or in its store`)
       const { organization, place, faults } = holder
+      const balance = await balanceOf(organization)
+      if (action === 'credits') {
+        const credits = (await (await holders.store())?.credits(organization.id)) ?? []
+        const rows = credits.map(({ id, amount, time, by, note }) => [
+          new Date(time).toISOString().slice(0, 19) + 'Z',
+          formatUsd(amount),
+          id,
+          by,
+          note,
+        ])
+        terminal.out(
+          values.json
+            ? JSON.stringify(
+                { credits: credits.map(({ amount, ...credit }) => ({ ...credit, amount_nano_usd: amount })), balance },
+                null,
+                2,
+              )
+            : [
+                ...(rows.length > 0 ? [columns([['time', 'USD', 'id', 'by', 'note'], ...rows], 80, 0)] : []),
+                leftOf(balance),
+              ].join('\n'),
+        )
+        return 0
+      }
       if (action === 'show') {
         for (const fault of faults) terminal.err(`warning: ${fault}`)
         terminal.out(
-          values.json ? JSON.stringify({ place, ...organization }, asWritten, 2) : shown(organization, place),
+          values.json
+            ? JSON.stringify({ place, ...organization, ...(balance && { balance }) }, asWritten, 2)
+            : shown(organization, place, balance),
         )
         return 0
       }
@@ -157,6 +200,28 @@ export const org: Verb = {
         ...(values.key && { key: 'key_1', secret }),
       })
       if (values.key && !values.json) shownOnce(terminal, secret, 'key_1', id, 'store')
+    }
+
+    async function credit(id: string, text: string | undefined): Promise<void> {
+      const usd = text === undefined ? null : parseUsd(text)
+      if (usd === null) throw new UsageError('org credit needs an amount in USD, such as 25.00')
+      const amount = values.back ? -usd : usd
+      const store = await holders.newStore()
+      const given = { id: values.id ?? `cli-${randomUUID()}`, amount, note: values.note }
+      const { credit, created } = await giveCredit(store, config, id, { credit: given, author: cliAuthor() })
+      const organization = (await holders.find(id))!.organization
+      const balance = await balanceOf(organization)
+      const done = created
+        ? `${id} has a credit of ${formatUsd(amount)} USD, ${credit.id}.`
+        : `${credit.id} was given before.`
+      tell(`${done}\n${leftOf(balance)}`, { organization: id, id: credit.id, created, balance })
+    }
+
+    /** Undefined for an organization of the file. */
+    async function balanceOf({ id, billing, credited = 0 }: OrganizationConfig): Promise<Balance | undefined> {
+      if (billing !== 'prepaid' && credited === 0) return undefined
+      const billed = (await (await holders.store())?.billed(id)) ?? 0
+      return { credited_nano_usd: credited, billed_nano_usd: billed, left_nano_usd: credited - billed }
     }
 
     async function write(
@@ -239,7 +304,18 @@ function asWritten(name: string, value: unknown): unknown {
   return isUsd(name) ? value / 1e9 : name === 'expires' ? new Date(value).toISOString() : value
 }
 
-function shown(organization: OrganizationConfig, place: 'file' | 'store'): string {
+interface Balance {
+  credited_nano_usd: number
+  billed_nano_usd: number
+  left_nano_usd: number
+}
+
+const leftOf = (balance: Balance | undefined): string =>
+  balance
+    ? `${formatUsd(balance.left_nano_usd)} of ${formatUsd(balance.credited_nano_usd)} USD are left.`
+    : 'It has no balance: billing is not prepaid.'
+
+function shown(organization: OrganizationConfig, place: 'file' | 'store', balance: Balance | undefined): string {
   const text = (value: unknown) => (Array.isArray(value) ? value.join(', ') : String(value))
   const limits = (all: object, base = ''): string[][] =>
     Object.entries(all).flatMap(([name, value]) => {
@@ -251,6 +327,7 @@ function shown(organization: OrganizationConfig, place: 'file' | 'store'): strin
   const rows = [
     ['organization', `${id}, in the ${place}`],
     ...Object.entries({ plan, status, billing, models, capabilities, streaming }).map(([name, v]) => [name, text(v)]),
+    ...(balance ? [['balance', leftOf(balance)]] : []),
     ...limits(organization.limits),
     ...limits(organization.model_limits),
   ]

@@ -92,6 +92,8 @@ const WORDS: Record<Name, string> = {
   levels: 'levels of rate limits',
   sums: 'sums of the ledger by hour',
   ledger: 'rows of the ledger',
+  credits: 'credits',
+  billed: 'balances that rows were billed to',
   idempotency: 'replies of idempotency keys',
   records: 'retained responses and their data',
 }

@@ -1,5 +1,5 @@
 /** Reads `plans` and `organizations` with their keys: what each account may use, and its limits. */
-import { isUsd } from '../core/canon/limits.ts'
+import { COUNTED, capacityIn, isUsd } from '../core/canon/limits.ts'
 import type { Arrives } from '../core/tools/vocabulary.ts'
 import { place } from './check-chain.ts'
 import { BUILT_IN_PLANS } from './plans.ts'
@@ -134,12 +134,17 @@ export function readOrganizations(
     if (!plan) continue
     const organization = resolved(id, checked, plan, ids, within(report, path))
     const zero = (['daily_spend_usd', 'monthly_spend_usd'] as const).find(name => organization.limits[name] === 0)
-    if (zero && organization.billing === 'standard') {
+    if (zero && organization.billing !== 'free') {
       report.warn(
         [...path, 'plan'],
         `${id} has ${zero}: 0, so every priced request is refused; set billing: free to serve it at no charge`,
       )
     }
+    if (organization.billing === 'prepaid')
+      report.error(
+        [...path, 'billing'],
+        `prepaid is for organizations of the store, which keeps credits and audit: take ${id} out of the file and make it with \`sluice org create ${id} plan=${organization.plan} billing=prepaid\`, then give it a credit`,
+      )
     organization.keys = readKeys(checked.keys, organization, digests, ids, [...path, 'keys'], report)
     const full = tooManyKeys(organization, plan)
     if (full) report.error([...path, 'keys'], full, 'key')
@@ -187,6 +192,13 @@ function tooManyKeys({ id, keys, plan: name }: OrganizationConfig, plan: PlanCon
   return `${id} has ${live} keys that are active or staged, and plan ${name} allows ${plan.active_keys}; revoke ${live - plan.active_keys}, or raise active_keys`
 }
 
+/** The fault of a prepaid organization whose clients could leave as much unbilled as they like. */
+function unboundedGift({ id, billing, limits }: OrganizationConfig): string | undefined {
+  const [limit] = COUNTED.unbilled.limits
+  if (billing !== 'prepaid' || capacityIn(limits, COUNTED.unbilled, limit) !== undefined) return undefined
+  return `limits.${limit.name}: ${id} is prepaid, and nothing bounds what its clients may leave unbilled and pay from no balance; set ${limit.name}, or a spend limit, of which it is a tenth`
+}
+
 /** What accounts refer to. */
 export interface AccountNames {
   plans: Record<string, PlanConfig>
@@ -221,10 +233,11 @@ export interface Read {
 /**
  * An organization that is not in the file, from the members that it would have there.
  * @param members the organization with its `keys`, as parsed
+ * @param credited the sum of its credits in nano-USD
  * @returns the organization with its faults. Names of models that do not exist are faults which leave an organization:
  *   it may use the others, and nothing when there is no other.
  */
-export function readOrganization(id: string, members: unknown, { plans, ids }: AccountNames): Read {
+export function readOrganization(id: string, members: unknown, { plans, ids }: AccountNames, credited = 0): Read {
   const { value, problems } = validate(organizationSchema, members, { name: '' })
   if (problems) return { organization: null, faults: problems.map(problem => problem.message), unplanned: null }
   const checked = value as Arrives<typeof organizationSchema>
@@ -239,6 +252,9 @@ export function readOrganization(id: string, members: unknown, { plans, ids }: A
     (path, message) =>
       void faults.push(`${[...base, ...path].join('.')}: ${message}`)
   const organization = resolved(id, checked, plan ?? NO_PLAN, ids, tell([]))
+  if (credited !== 0) organization.credited = credited
+  const unbounded = plan && unboundedGift(organization)
+  if (unbounded) faults.push(unbounded)
   organization.keys = checked.keys.map((key, i) => keyOf(canonicalModels(key, ids, tell(['keys', i]))))
   for (const member of ['id', 'sha256'] as const) {
     const values = organization.keys.map(key => key[member])

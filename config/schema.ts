@@ -758,7 +758,11 @@ export const organization = object(
   {
     plan: name('A plan of the plans section, or a built-in one: free, tier1 … tier5, beta, benchmark, custom.'),
     status: choice(['active', 'disabled'], 'disabled: no key of the organization works.', 'active'),
-    billing: choice(['standard', 'free'], 'free: every request costs 0, on purpose.', 'standard'),
+    billing: choice(
+      ['standard', 'free', 'prepaid'],
+      'free: every request costs 0, on purpose. prepaid: what is left of its credits bounds what it may cost; for organizations of the store alone.',
+      'standard',
+    ),
     models: allOr(modelName, 'Instead of the models of the plan.'),
     capabilities: allOr(capability, 'Instead of the capabilities of the plan.'),
     streaming: { type: 'boolean', description: 'Instead of the plan.' } as Schema<boolean>,

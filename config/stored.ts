@@ -3,10 +3,12 @@
  * Each is checked as the file would be, and noted in the audit in the step that makes it.
  */
 import { createHash, randomBytes } from 'node:crypto'
+import { formatUsd } from '../core/canon/money.ts'
 import {
   AccountFault,
   type AccountStore,
   type AuditNote,
+  type Credit,
   type OrganizationWithKeys,
   type StoredKey,
 } from '../core/ports/accounts.ts'
@@ -38,6 +40,8 @@ export interface Act extends Edit {
   operation: string
   /** The key that it is about. */
   key?: string
+  /** What is given or taken back in the same step. */
+  credit?: Credit
 }
 
 type Names = Pick<GatewayConfig, 'plans' | 'models' | 'organizations'>
@@ -72,14 +76,68 @@ export function changeStored(
   return write(store, names, found, act)
 }
 
+/** What an id of a credit may be, and the operator's words about it. */
+const CREDIT_ID = /^[\w.:-]{1,128}$/
+const MOST_NOTE = 500
+
+/**
+ * Gives an organization a credit, or takes some of it back. It changes nothing when the organization has a credit with
+ * this id already.
+ * @returns the credit with this id, and whether it is new
+ * @throws AccountFault also where another credit has this id
+ */
+export async function giveCredit(
+  store: AccountStore,
+  names: Names,
+  id: string,
+  { credit, author }: { credit: Omit<Credit, 'time' | 'by'>; author: Author },
+): Promise<{ credit: Credit; created: boolean }> {
+  const invalid = (message: string) => new AccountFault('invalid', message)
+  if (!CREDIT_ID.test(credit.id)) throw invalid('id: 1 to 128 letters, digits and . _ : - ; it tells a repeated credit')
+  if (!Number.isSafeInteger(credit.amount) || credit.amount === 0)
+    throw invalid('amount: nano-USD as a whole number other than 0; below 0 takes back')
+  if (credit.note.length > MOST_NOTE) throw invalid(`note: at most ${MOST_NOTE} characters`)
+  if (Object.hasOwn(names.organizations, id))
+    throw new AccountFault('file', `${id} stands in the file; credits are for organizations of the store`)
+  for (let attempt = 1; ; attempt++) {
+    const given = await store.credit(id, credit.id)
+    if (given && given.amount === credit.amount) return { credit: given, created: false }
+    if (given) throw new AccountFault('exists', `id: ${id} has a credit ${credit.id} already, of another amount`)
+    const found = await store.read(id)
+    if (!found) throw new AccountFault('absent', `there is no organization ${id}`)
+    if (JSON.parse(found.settings).billing !== 'prepaid')
+      throw invalid(`${id} is not billed by a balance, so a credit would be of no use; set billing: prepaid first`)
+    const whole = { ...credit, time: Date.now(), by: author.by }
+    try {
+      await write(store, names, found, { credit: whole, author, operation: 'organization.credit' })
+      return { credit: whole, created: true }
+    } catch (error) {
+      if (!(error instanceof AccountFault) || error.why !== 'changed' || attempt === CREDIT_ATTEMPTS) throw error
+    }
+  }
+}
+
+/** Somebody else may change an organization at the same time; then it is read again, this often. */
+const CREDIT_ATTEMPTS = 10
+
 async function write(store: AccountStore, names: Names, found: OrganizationWithKeys, act: Act): Promise<number> {
   const { settings, keys } = applied(found, act)
+  const before = creditedOf(found)
+  const credited = creditedOf({ settings })
+  if (credited !== before + (act.credit?.amount ?? 0))
+    throw new AccountFault('invalid', 'credited: it is the sum of credits; give a credit')
+  if (!(credited >= 0 && credited <= Number.MAX_SAFE_INTEGER))
+    throw new AccountFault(
+      'invalid',
+      `amount: all credits of ${found.id} together would be ${formatUsd(credited)} USD; between 0.00 and ${formatUsd(Number.MAX_SAFE_INTEGER)} are possible`,
+    )
   const merged = [...found.keys.filter(key => !keys.some(other => other.id === key.id)), ...keys]
   checkStored({ ...found, settings, keys: merged }, names, found.version === 0 ? null : found)
   const owner = keys.length > 0 ? ownerInFile(keys, names) : undefined
   if (owner !== undefined) throw new AccountFault('invalid', `the digest of a key is a key of ${owner} in the file`)
   const audit = noteOf(found.version === 0 ? null : found, { settings, keys }, act)
-  const [result] = await store.change([{ id: found.id, expected: found.version, settings, keys, audit }])
+  const change = { id: found.id, expected: found.version, settings, keys, audit }
+  const [result] = await store.change([{ ...change, ...(act.credit && { credit: act.credit }) }])
   if (result!.refused === undefined) return result!.version
   if (result!.refused === 'digest')
     throw new AccountFault('invalid', `the digest of a key is already ${result!.organization}'s ${result!.key}`)
@@ -115,13 +173,19 @@ export function noteOf(
   }
 }
 
+/** The sum of its credits, in nano-USD. */
+export function creditedOf({ settings }: Pick<OrganizationWithKeys, 'settings'>): number {
+  return JSON.parse(settings).credited ?? 0
+}
+
 /** The organization's members with its keys, as gateway.yaml would have them. */
 export function membersOf({
   settings,
   keys,
 }: Pick<OrganizationWithKeys, 'settings' | 'keys'>): Record<string, unknown> {
+  const { credited: _, ...members } = JSON.parse(settings)
   return {
-    ...JSON.parse(settings),
+    ...members,
     keys: keys.map(({ id, sha256, settings }) => ({ id, sha256, ...JSON.parse(settings) })),
   }
 }
@@ -150,7 +214,7 @@ export function checkStored(
 /** The settings after an edit, and the keys that it adds or changes. */
 export function applied(
   found: Pick<OrganizationWithKeys, 'settings' | 'keys'>,
-  { members = [], patch = {}, added = [], keys = [] }: Edit,
+  { members = [], patch = {}, added = [], keys = [], credit }: Edit & Pick<Act, 'credit'>,
 ): { settings: string; keys: StoredKey[] } {
   const settings = merged(JSON.parse(found.settings), patch) as Record<string, any>
   for (const [name, value] of members) {
@@ -161,6 +225,7 @@ export function applied(
     if (value === null) delete at[last]
     else at[last] = value
   }
+  if (credit) settings['credited'] = (settings['credited'] ?? 0) + credit.amount
   const changed = new Map<string, StoredKey>()
   for (const { id, sha256, ...own } of added) changed.set(id, { id, sha256, settings: JSON.stringify(own) })
   for (const { id, member, value } of keys) {

@@ -120,6 +120,8 @@ export interface OrganizationConfig extends Required<Omit<Arrives<typeof organiz
   id: string
   limits: Limits
   keys: KeyConfig[]
+  /** The sum of its credits in nano-USD; left out for 0. Only organizations of the store have credits. */
+  credited?: number
 }
 
 /**

@@ -54,6 +54,13 @@ export function parseDecimal(value: string | number, places: number): number | n
 /** USD to whole nano-USD: `500.00` is 500000000000. */
 export const parseUsd = (value: string | number) => parseDecimal(value, 9)
 
+/** As `parseUsd`, and below zero with a minus sign. */
+export function parseSignedUsd(value: string | number): number | null {
+  const text = String(value)
+  const amount = parseUsd(text.replace(/^-/, ''))
+  return amount !== null && text.startsWith('-') ? -amount : amount
+}
+
 /** USD per million tokens to whole pico-USD per token: `1.25` is 1250000. */
 export const parsePrice = (value: string | number) => parseDecimal(value, 6)
 

@@ -1,7 +1,7 @@
 import type { ModelConfig } from '../config/types.ts'
 import { isUsd, LIMITS } from '../core/canon/limits.ts'
 import { answer, definePlugin } from '../core/plugin.ts'
-import { ModelAccess } from './model-access/access.ts'
+import { isServed, ModelAccess } from './model-access/access.ts'
 import { least, leastOf } from './shared/account-limits.ts'
 import { belowRoute } from './shared/below-route.ts'
 import { type Identity, identity } from './shared/slots.ts'
@@ -32,7 +32,7 @@ export const models = definePlugin({
         }
         const data = access
           .listed(caller.organization, caller.key)
-          .filter(model => model.price !== null || caller.organization.billing === 'free')
+          .filter(model => isServed(model, caller.organization))
           .map(model => describe(model, caller))
         x.reply(
           answer(200, {

@@ -55,7 +55,7 @@ export const usageCapture = definePlugin({
         const counted = x.peek(usage)
         const report = x.peek(callReport)
         const billed = counted !== undefined && isBilled(settlement) && x.peek(takenOver)?.() !== true
-        const final = billed ? counted : UNBILLED
+        const final = billed ? within(x, counted, reserved.cost) : UNBILLED
         x.set(usage, final)
         if (billed || report?.promptTaken) {
           const { usage: used, cost } = priced(x, consumedBy(x, count))
@@ -97,6 +97,15 @@ function priced(x: Exchange, counted: Usage): { usage: Usage; cost: number } {
   const requested = x.peek(model)
   const free = x.peek(identity)?.organization.billing === 'free'
   return { usage: counted, cost: requested?.price && !free ? cost(counted, requested.price) : 0 }
+}
+
+/**
+ * A prepaid organization is billed at most what its request has reserved, so that its balance does not go below zero:
+ * o200k_base may count more output than the cap, which the provider counts in its own tokens.
+ */
+function within<T extends { cost: number }>(x: Exchange, counted: T, reserved: number): T {
+  const over = counted.cost > reserved && x.peek(identity)?.organization.billing === 'prepaid'
+  return over ? { ...counted, cost: reserved } : counted
 }
 
 /** Finish reasons with which the gateway ended the reply itself, so the provider's final report is missing. */

@@ -20,7 +20,7 @@ export interface ChargeRecord {
   charges: readonly Charge[]
 }
 
-/** What a settled request takes from one bucket: the cell's id, the amount. */
+/** What a settled request takes from one bucket, or from the balance: the cell's id, the amount. */
 export type Count = [cell: string, amount: number]
 
 /** The JSON of the journal's `b` record. */

@@ -8,7 +8,7 @@ import type { Conversation } from './conversation.ts'
 import { type Usage, ZERO_USAGE } from './events.ts'
 
 /** How a limit is counted; `Cell` in core/ports/store.ts says what each kind does. */
-export type CounterKind = 'bucket' | 'slots' | 'spend'
+export type CounterKind = 'bucket' | 'slots' | 'spend' | 'balance'
 
 /** A limit of gateway.yaml. */
 export interface Limit {
@@ -78,6 +78,11 @@ export interface Counted {
   money?: 'in headers' | 'in no header'
   /** The least capacity of a cell, when a lower limit is set. */
   least?: number
+  /**
+   * A limit that no configuration sets, and that waiting does not help with: its one cell belongs to the organization,
+   * and this is its id. `limits` is empty.
+   */
+  given?: string
   /** What holds where a set of limits (of one organization, key or model) does not say; undefined: no limit. */
   unset?(limits: Readonly<Partial<Record<string, number | null>>>): number | undefined
 }
@@ -179,6 +184,18 @@ export const COUNTED = {
     unset: ({ daily_spend_usd: day, monthly_spend_usd: month }) =>
       day != null ? Math.floor(day / 10) : month != null ? Math.floor(month / 300) : undefined,
   },
+  balance: {
+    kind: 'balance',
+    limits: [],
+    given: 'o:balance',
+    words: 'balance',
+    reserve: (_input, _output, cost) => cost,
+    settle: ({ billed }) => billed,
+    counts: 'what is billed to an organization with `billing: prepaid`',
+    denied: 'A spend limit of the organization or key is reached.',
+    cure: 'As the message says; not retryable, since only a credit of the operator helps.',
+    money: 'in no header',
+  },
   spend: {
     kind: 'spend',
     limits: [
@@ -190,7 +207,7 @@ export const COUNTED = {
     settle: ({ billed }) => billed,
     counts: 'what is billed in the UTC day or month',
     denied: 'A spend limit of the organization or key is reached.',
-    cure: 'As the message says: shorten the prompt or lower the output cap, wait for the next UTC day or month, or ask the operator for more. Not retryable when the request by itself is over the limit. Replies that clients do not read to their end have a limit, too.',
+    cure: 'As the message says: shorten the prompt or lower the output cap, wait for the next UTC day or month, or ask the operator for more. Not retryable when the request by itself is over the limit, or when waiting brings nothing back. Replies that clients do not read to their end have a limit, too.',
     money: 'in headers',
   },
 } as const satisfies Record<string, Counted>
@@ -251,6 +268,9 @@ export const isUsd = (name: string): boolean => /_usd(_|$)/.test(name)
 
 /** What a dimension counts. */
 export const countedOf = (dimension: Dimension): Counted => COUNTED[dimension]
+
+/** Whether a cell holds what may be billed: a request is admitted only where the most that it can cost is left. */
+export const holdsMoney = ({ kind }: { kind: CounterKind }): boolean => kind === 'spend' || kind === 'balance'
 
 /** Whether amounts of this dimension are in nano-USD. */
 export const isMoney = (dimension: Dimension): boolean => countedOf(dimension).money !== undefined
@@ -325,6 +345,6 @@ export function limitOf({
 }
 
 /** The dimensions whose denials have a code named after them. */
-export type Rated = Exclude<Dimension, 'spend' | 'unbilled'>
+export type Rated = Exclude<Dimension, 'spend' | 'unbilled' | 'balance'>
 export const denialCode = (dimension: Dimension) =>
   isMoney(dimension) ? 'rate_limit_exceeded' : (`${dimension as Rated}_limit_exceeded` as const)

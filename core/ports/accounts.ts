@@ -18,7 +18,10 @@ export interface StoredOrganization {
   id: string
   /** Rises with each change of the organization or of one of its keys. No two organizations have the same. */
   version: number
-  /** JSON of the organization's members, as in gateway.yaml, without its keys. */
+  /**
+   * JSON of the organization's members, as in gateway.yaml, without its keys; and `credited`, the sum of its credits in
+   * nano-USD, which a credit alone changes.
+   */
   settings: string
 }
 
@@ -44,6 +47,22 @@ export interface AccountChange {
   keys: readonly StoredKey[]
   /** Who does it and what; undefined: the entry in the audit says `unknown`. */
   audit?: AuditNote
+  /** A credit that is added in the same step. */
+  credit?: Credit
+}
+
+/** What was given to an organization, or taken back from it. */
+export interface Credit {
+  /** Unique in its organization: a second credit with the same id changes nothing. */
+  id: string
+  /** nano-USD; below zero where it takes back. */
+  amount: number
+  /** Unix ms. */
+  time: number
+  /** As in `AuditNote`. */
+  by: string
+  /** The operator's own words; '' for none. */
+  note: string
 }
 
 /** Who did what, for the audit. It has no secret and no digest. */
@@ -90,6 +109,8 @@ export type ChangeResult =
   | { version: number; refused?: undefined }
   /** The organization has another version than expected. */
   | { refused: 'changed' }
+  /** The organization has a credit with this id. */
+  | { refused: 'credited' }
   /** A digest is already a key, of another organization or under another id. */
   | { refused: 'digest'; sha256: string; organization: string; key: string }
 
@@ -142,6 +163,12 @@ export interface AccountStore {
   users(kind: NameKind, names: readonly string[], most: number): MaybePromise<NameUsers[]>
   /** Applies each change by itself, and notes it in the audit in the same step. @returns the results, parallel to the changes */
   change(changes: readonly AccountChange[]): MaybePromise<ChangeResult[]>
+  /** The credits of an organization, the latest first. */
+  credits(id: string): MaybePromise<Credit[]>
+  /** One credit of an organization; null when it has none with this id. */
+  credit(id: string, credit: string): MaybePromise<Credit | null>
+  /** What the prepaid rows of an organization cost together, in nano-USD: those that the engine has. */
+  billed(id: string): MaybePromise<number>
   /** What has changed since a version. It costs next to nothing when nothing has. */
   since(version: number): MaybePromise<AccountsSince>
   /** Notes what changed nothing, such as a refused token. */

@@ -74,6 +74,8 @@ export type KeptStats = Record<Retained, { bytes: number; evicted: { share: numb
  * - `slots`: at most `capacity` at the same time, held under the instance's lease.
  * - `spend`: at most `capacity` in the UTC day or month, in nano-USD (1e-9 USD): whole numbers up to $9,007,199 stay
  *   exact below 2^53. The cost of an exchange is rounded half up to whole nano-USD once, when the exchange ends.
+ * - `balance`: at most `capacity`, the sum of all credits, for ever. What was taken is a cache: the engine makes it of
+ *   what the organization's prepaid rows cost (`AccountStore.billed`) and of what is reserved.
  */
 export interface Cell {
   /** Unique within the organization and stable across reloads, e.g. `o:tpm`, `k:key_ci:rpm`, `o:m:eb1-preview:tpd`. */
@@ -84,7 +86,7 @@ export interface Cell {
   dimension: Dimension
   kind: CounterKind
   /**
-   * A whole number; of spend in nano-USD. Already reduced by platform load where that applies. Spend may have Infinity:
+   * A whole number; of spend and balance in nano-USD. Already reduced by platform load where that applies. Spend may have Infinity:
    * it is booked, so that a cap that comes later sees the running period, and it never denies.
    */
   capacity: number
@@ -126,7 +128,7 @@ export interface Denial {
   admitted: false
   /** Index in `cells` of the cell that denies; if several do, the one with the longest wait. */
   denied: number
-  /** The wait before a retry in milliseconds, before jitter. */
+  /** The wait before a retry in milliseconds, before jitter; infinite where waiting does not help. */
   horizonMs: number
   states: CellState[]
 }
@@ -170,7 +172,7 @@ export interface LedgerIntent {
   /** The canonical public id; '' on proxy routes. */
   model: string
   price_book: string
-  billing: 'standard' | 'free'
+  billing: 'standard' | 'free' | 'prepaid'
   /** Metered prompt tokens. */
   input_tokens: number
 }

@@ -3,7 +3,7 @@ import { DIMENSIONS, denialCode, MAXIMA } from '../../core/canon/limits.ts'
 
 export function limitTable(): string {
   const counted = DIMENSIONS.map(([dimension, { limits, counts }]) => {
-    const names = limits.map(({ name }) => `\`${name}\``).join(', ')
+    const names = limits.map(({ name }) => `\`${name}\``).join(', ') || '[a balance](#a-balance)'
     return `| ${names} | ${counts} | \`${denialCode(dimension)}\` |`
   })
   const maxima = MAXIMA.map(({ name, counts, denial }) => `| \`${name}\` | ${counts} | ${denial} |`)

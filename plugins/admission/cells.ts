@@ -5,7 +5,7 @@
  * and model.
  */
 import type { KeyConfig, Limits, OrganizationConfig } from '../../config/types.ts'
-import { capacityIn, cellPrefix, DIMENSIONS, isMoney } from '../../core/canon/limits.ts'
+import { COUNTED, capacityIn, cellPrefix, DIMENSIONS, holdsMoney, isMoney } from '../../core/canon/limits.ts'
 import { type Cell, isLimit } from '../../core/ports/store.ts'
 import { least } from '../shared/account-limits.ts'
 
@@ -31,7 +31,7 @@ export interface CellSet {
   /** `cells` under platform load, by the factor by which limits are reduced; made when a factor is first needed. */
   scaled: Map<number, readonly Cell[]>
   maxima: Maxima
-  /** Those of `cells` that count spend. */
+  /** Those of `cells` that hold what may be billed. */
   spendCells: readonly Cell[]
   /** What the spend cells left when this process last saw them, in nano-USD; -1 before that. */
   spendLeft: number
@@ -60,8 +60,8 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
         if (capacity === undefined) continue
         const cell = { id: prefix + word, ...owner, dimension, capacity }
         if (kind === 'bucket') cells.push({ ...cell, kind, windowMs })
-        else if (kind === 'slots') cells.push({ ...cell, kind })
-        else cells.push({ ...cell, kind, period })
+        else if (kind === 'spend') cells.push({ ...cell, kind, period })
+        else cells.push({ ...cell, kind })
         if (kind === 'spend' && capacity === 0) zeroSpend ??= { setting: limit.name, ...owner }
       }
     }
@@ -75,12 +75,16 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
 
   // Those for all models come first: `forAllModels` relies on it.
   add(organization.limits, { scope: 'org' }, cellPrefix(null, null))
+  if (organization.billing === 'prepaid') {
+    const { kind, given } = COUNTED.balance
+    cells.push({ id: given, scope: 'org', dimension: 'balance', kind, capacity: organization.credited ?? 0 })
+  }
   add(key.limits, { scope: 'key' }, cellPrefix(key.id, null))
   if (model !== null) {
     add(organization.model_limits[model] ?? {}, { scope: 'org', model }, cellPrefix(null, model))
     add(key.model_limits[model] ?? {}, { scope: 'key', model }, cellPrefix(key.id, model))
   }
-  const spendCells = cells.filter(cell => cell.kind === 'spend' && isLimit(cell))
+  const spendCells = cells.filter(cell => holdsMoney(cell) && isLimit(cell))
   return { cells, scaled: new Map(), maxima, spendCells, spendLeft: -1, zeroSpend, minuteBudget }
 }
 

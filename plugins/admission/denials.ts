@@ -14,6 +14,7 @@ import { denialHeaders } from './headers.ts'
  * - never: the request alone is over the limit of a whole period, so waiting does not help
  * - smaller: something is left of the period, and it is less than this request may need
  * - later: nothing is left
+ * Of a balance, no day brings anything back.
  */
 const SPEND_DENIALS = {
   never: () =>
@@ -21,6 +22,10 @@ const SPEND_DENIALS = {
   smaller: (until: string) =>
     `This request may need more than what is left of a limit of this account until ${until}. Shorten the prompt, lower the output cap, retry then, or raise the limit.`,
   later: (until: string) => `A limit of this account is used up until ${until}. Retry then, or raise the limit.`,
+  less: () =>
+    'This request may need more than what is left of a limit of this account, and waiting does not help. Shorten the prompt, lower the output cap, or ask whoever runs this service to raise the limit.',
+  over: () =>
+    'A limit of this account is used up, and waiting does not help. Ask whoever runs this service to raise the limit.',
 }
 
 /**
@@ -38,7 +43,7 @@ export interface DenialContext {
 
 /**
  * The refusal by the cell that denied. A cell that could not hold what the request needs if it were full is final,
- * whatever its dimension and window (decision 80).
+ * whatever its dimension and window (decision 80), and so is a balance that is used up.
  * @param now Unix ms
  */
 export function denied(
@@ -49,8 +54,8 @@ export function denied(
   { full = cells, words }: DenialContext = {},
 ): Reply {
   const outgrown = full.findIndex((cell, i) => amounts[i]! > cell.capacity)
-  const final = outgrown >= 0
-  const at = final ? outgrown : admission.denied
+  const at = outgrown >= 0 ? outgrown : admission.denied
+  const final = outgrown >= 0 || full[at]!.kind === 'balance'
   const cell = cells[at]!
   const { remaining } = admission.states[at]!
   const reduced = !final && cell.capacity !== full[at]!.capacity
@@ -60,9 +65,18 @@ export function denied(
   const scope = reduced ? 'platform' : 'org'
 
   if (isMoney(cell.dimension)) {
-    const says = final ? 'never' : cell.kind === 'spend' && remaining > 0 ? 'smaller' : 'later'
+    const says =
+      cell.kind === 'balance'
+        ? remaining > 0
+          ? 'less'
+          : 'over'
+        : final
+          ? 'never'
+          : cell.kind === 'spend' && remaining > 0
+            ? 'smaller'
+            : 'later'
     return deny(denialCode(cell.dimension), {
-      message: SPEND_DENIALS[says](utcMinute(now + horizonMs)),
+      message: SPEND_DENIALS[says](final ? '' : utcMinute(now + horizonMs)),
       ...fate,
       details: { dimension: cell.dimension },
       headers: {

@@ -1,4 +1,4 @@
-import { countedOf } from '../../core/canon/limits.ts'
+import { countedOf, holdsMoney } from '../../core/canon/limits.ts'
 import { exposure as mostCost } from '../../core/canon/money.ts'
 import {
   conversation as conversationSlot,
@@ -207,7 +207,7 @@ export const admission = definePlugin({
         saw(caller, cells, result.states, compressed, x.clock.mono())
         if (!result.admitted) {
           // Another request was faster: less is left than was seen, and a lower cap may still fit.
-          if (spends && output > cap.reserve && cells[result.denied]!.kind === 'spend')
+          if (spends && output > cap.reserve && holdsMoney(cells[result.denied]!))
             return take(capWithin(set.spendLeft, cap, input, price))
           return denied(cells, amounts, result, now, { full: set.cells })
         }

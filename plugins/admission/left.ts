@@ -45,9 +45,10 @@ function after(cell: Cell, state: CellState, reserved: number, final: number, at
   switch (cell.kind) {
     case 'slots':
       return { remaining: Math.min(capacity, state.remaining + reserved), resetMs: 0 }
-    case 'spend': {
-      const period = cell.period!
-      const same = periodIndex(period, at) === periodIndex(period, now)
+    case 'spend':
+    case 'balance': {
+      const { period } = cell
+      const same = period === undefined || periodIndex(period, at) === periodIndex(period, now)
       const left = same ? state.remaining + reserved - final : capacity
       return { remaining: Math.min(capacity, Math.max(0, left)), resetMs: 0 }
     }

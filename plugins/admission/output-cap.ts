@@ -1,6 +1,7 @@
 /** The output cap of a request: the client's, or for a request that names none the cap that is sent in its place. */
 import type { ModelConfig } from '../../config/types.ts'
 import type { Conversation } from '../../core/canon/conversation.ts'
+import { holdsMoney } from '../../core/canon/limits.ts'
 import { outputWithin, type Price } from '../../core/canon/money.ts'
 import type { Backend } from '../../core/ports/dialect.ts'
 import type { Cell, CellState } from '../../core/ports/store.ts'
@@ -72,6 +73,6 @@ export function isPlentiful(left: number, exposure: number): boolean {
 export function spendLeft(cells: readonly Cell[], states: readonly CellState[]): number {
   let left = Infinity
   for (let i = 0; i < cells.length; i++)
-    if (cells[i]!.kind === 'spend') left = Math.min(left, states[i]?.remaining ?? Infinity)
+    if (holdsMoney(cells[i]!)) left = Math.min(left, states[i]?.remaining ?? Infinity)
   return left
 }

@@ -61,6 +61,12 @@ export class ModelAccess {
         param: 'model',
       })
     }
+    if (!isBounded(model, organization)) {
+      return deny('model_not_available', {
+        message: `The model ${model.id} is not available to this organization. Models this key can call: ${this.#names(organization, key)}.`,
+        param: 'model',
+      })
+    }
     if (model.price === null && organization.billing !== 'free') {
       return deny('model_not_found', {
         message: `The model ${model.id} has no price and can't be called. Models this key can call: ${this.#names(organization, key)}.`,
@@ -77,7 +83,7 @@ export class ModelAccess {
   #names(organization: OrganizationConfig, key: KeyConfig): string {
     return (
       this.listed(organization, key)
-        .filter(model => model.price !== null || organization.billing === 'free')
+        .filter(model => isServed(model, organization))
         .map(model => model.id)
         .join(', ') || 'none'
     )
@@ -100,6 +106,16 @@ export class ModelAccess {
     }
     return null
   }
+}
+
+/** Whether it is known what a request of this organization can cost at most: a balance must not go below zero. */
+function isBounded({ price, max_output_tokens }: ModelConfig, { billing }: OrganizationConfig): boolean {
+  return billing !== 'prepaid' || max_output_tokens !== null || !price?.output
+}
+
+/** Whether a model that the organization may use is also served to it. */
+export function isServed(model: ModelConfig, organization: OrganizationConfig): boolean {
+  return (model.price !== null || organization.billing === 'free') && isBounded(model, organization)
 }
 
 /** The model's ceiling of reasoning effort when the request asks for more; else null. */

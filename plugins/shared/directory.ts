@@ -481,8 +481,9 @@ export class Accounts {
       return new Unusable(id, undefined, ['its settings are no JSON object'], Number.POSITIVE_INFINITY)
     // Whoever may not come in is not told what is wrong with the account.
     if (own.status === 'disabled' || ofKey.status === 'revoked') return null
-    const members: Record<string, unknown> = { ...own, keys: [{ ...ofKey, id: key.id, sha256: key.sha256 }] }
-    const { organization, unplanned, faults } = readOrganization(id, members, this.#names)
+    const { credited, ...rest } = own
+    const members: Record<string, unknown> = { ...rest, keys: [{ ...ofKey, id: key.id, sha256: key.sha256 }] }
+    const { organization, unplanned, faults } = readOrganization(id, members, this.#names, Number(credited ?? 0))
     if (!organization) {
       const expires = unplanned?.keys[0]?.expires ?? Number.POSITIVE_INFINITY
       return new Unusable(id, unplanned?.plan, faults, expires)

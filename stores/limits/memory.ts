@@ -1,7 +1,7 @@
 /**
  * The embedded limit engine. Levels are plain numbers in the memory of one process, without locks or messages. What an
- * earlier process left is read when a cell is first used: the levels of buckets, and the spend of a day or month. The
- * store asks for the buckets that changed (`changed`) and writes them.
+ * earlier process left is read when a cell is first used: the levels of buckets, the spend of a day or month, and what
+ * was taken from a balance. The store asks for the buckets that changed (`changed`) and writes them.
  */
 
 import { periodIndex } from '../../core/canon/limits.ts'
@@ -75,6 +75,8 @@ export interface MemoryLimitsOptions {
   clock: Clock
   /** How much was spent in a cell's period before this process started, in nano-USD. */
   spent?: (org: string, cell: string, period: number) => number
+  /** What the prepaid rows of an organization cost, in nano-USD: those that are in the store. */
+  billed?: (org: string) => number
   /** The level of a bucket that an earlier process left. Absent: levels are not stored, and `changed` is empty. */
   levelBefore?: (org: string, cell: string) => Level | undefined
   /** Since when a charge has been waiting to be stored, Unix ms; Infinity when none does. */
@@ -261,7 +263,8 @@ export class MemoryLimits implements LimitEngine {
     if (cell.kind === 'spend') {
       level.at = periodIndex(cell.period!, now)
       level.used = this.#options.spent?.(orgId, cell.id, level.at) ?? 0
-    } else {
+    } else if (cell.kind === 'balance') level.used = this.#options.billed?.(orgId) ?? 0
+    else {
       const before = cell.kind === 'bucket' ? this.#options.levelBefore?.(orgId, cell.id) : undefined
       level.at = now
       if (before) {

@@ -16,11 +16,12 @@ import type { Admission, AdmitRequest, Cell, CellState } from '../../core/ports/
 export interface Level {
   /**
    * Buckets: units not yet refilled. Slots: how many are held now. Spend: nano-USD of the period, with reservations.
+   * Balance: nano-USD of all time, with reservations.
    */
   used: number
   /** Buckets: refill already earned towards the next unit, in 1/windowMs of a unit; below windowMs. */
   part: number
-  /** Buckets: the time up to which refill is counted, Unix ms. Spend: the period's index. Slots: unused. */
+  /** Buckets: the time up to which refill is counted, Unix ms. Spend: the period's index. Others: unused. */
   at: number
 }
 
@@ -102,10 +103,11 @@ export function fits(cell: Cell, level: Level, amount: number): boolean {
 /**
  * Milliseconds until the amount may fit (ERR-4), for an advanced level that has no room for it now. Buckets: the exact
  * time until it fits. An amount above the whole capacity never fits: it gets at least a whole window. Concurrency: 1 s.
- * Spend: until the next UTC day or month.
+ * Spend: until the next UTC day or month. Balance: for ever.
  */
 export function horizon(cell: Cell, level: Level, amount: number, now: number): number {
   if (cell.kind === 'slots') return CONCURRENCY_HORIZON
+  if (cell.kind === 'balance') return Number.POSITIVE_INFINITY
   if (cell.kind === 'spend') return Math.max(1, periodStart(cell.period!, level.at + 1) - now)
   const windowMs = cell.windowMs!
   if (amount > cell.capacity || cell.capacity <= 0) return Math.max(windowMs, untilFull(cell, level))

@@ -1,5 +1,5 @@
 /** What one end of `sluice store move` can do, the same for both engines, and the things that are carried. */
-import type { OrganizationWithKeys } from '../../core/ports/accounts.ts'
+import type { Credit, OrganizationWithKeys } from '../../core/ports/accounts.ts'
 import type { LedgerRow, UsageSum } from '../../core/ports/store.ts'
 import type { MoveMark } from '../format.ts'
 
@@ -10,6 +10,13 @@ export interface Cells {
   spend: { cell: string; period: 'day' | 'month'; number: number; amount: number }[]
   /** `part` and `at` as in `Level` of limits/rules.ts. */
   levels: { cell: string; used: number; part: number; at: number }[]
+}
+
+/** What an organization was given, and what its prepaid rows cost: whole nano-USD. */
+export interface Balance {
+  organization: string
+  billed: number
+  credits: Credit[]
 }
 
 /** A reply of an idempotency key; `reply` is null when it is not kept. `expires`: Unix ms. */
@@ -40,11 +47,22 @@ export interface Carried {
   cells: Cells
   sums: UsageSum
   ledger: LedgerRow
+  /** After the ledger, whose rows SQLite counts as they are written. */
+  balances: Balance
   idempotency: KeptReply
   records: KeptRecord
 }
 export type Kind = keyof Carried
-export const KINDS: readonly Kind[] = ['organizations', 'audit', 'cells', 'sums', 'ledger', 'idempotency', 'records']
+export const KINDS: readonly Kind[] = [
+  'organizations',
+  'audit',
+  'cells',
+  'sums',
+  'ledger',
+  'balances',
+  'idempotency',
+  'records',
+]
 
 /** Counts what is left behind on purpose, by what it is. */
 export type Drop = (what: string, count?: number) => void

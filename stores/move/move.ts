@@ -21,7 +21,16 @@ import { systemClock } from '../../core/tools/clock.ts'
 import { openStore } from '../index.ts'
 import { abandonedJournals } from '../journal.ts'
 import { folderOf, isLocal } from '../local.ts'
-import { type Carried, type Drop, type End, type KeptRecord, type KeptReply, KINDS, type Kind } from './end.ts'
+import {
+  type Balance,
+  type Carried,
+  type Drop,
+  type End,
+  type KeptRecord,
+  type KeptReply,
+  KINDS,
+  type Kind,
+} from './end.ts'
 
 const HOUR_MS = 3_600_000
 /** The target is read again this often when it does not agree: Redis may give a key twice while its table is resized. */
@@ -64,6 +73,8 @@ export const NAMES = {
   levels: 'units',
   sums: 'nano-USD',
   ledger: 'nano-USD',
+  credits: 'nano-USD',
+  billed: 'nano-USD',
   idempotency: 'bytes',
   records: 'bytes',
 } as const
@@ -286,6 +297,15 @@ function entriesOf<K extends Kind>(kind: K, item: Carried[K]): Entry[] {
       const there = Object.entries(row).filter(([, value]) => value !== null && value !== undefined && value !== '')
       const wellFormed = there.map(([name, value]) => [name, typeof value === 'string' ? value.toWellFormed() : value])
       return [['ledger', row.cost, wellFormed.sort(([a], [b]) => (a! < b! ? -1 : 1))]]
+    }
+    case 'balances': {
+      const { organization, billed, credits } = item as Balance
+      return [
+        ['billed', billed, [organization, billed]],
+        ...credits.map(
+          ({ id, amount, time, by, note }): Entry => ['credits', amount, [organization, id, amount, time, by, note]],
+        ),
+      ]
     }
     case 'idempotency': {
       const { organization, key, fingerprint, requestId, reply, expires } = item as KeptReply

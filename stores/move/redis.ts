@@ -8,17 +8,27 @@ import { appendAll } from '../../core/tools/append.ts'
 import { LEDGER_COLUMNS } from '../columns.ts'
 import { type MoveMark, markOf, SET_ASIDE } from '../format.ts'
 import { folderOf, isLocal, LocalServer } from '../local.ts'
-import { AUDIT, digestKey, IDS, KEYS as KEY_IDS, KEYED, orgKey, RedisAccounts, VERSION } from '../redis/accounts.ts'
+import {
+  AUDIT,
+  creditsKey,
+  digestKey,
+  IDS,
+  KEYS as KEY_IDS,
+  KEYED,
+  orgKey,
+  RedisAccounts,
+  VERSION,
+} from '../redis/accounts.ts'
 import { RedisClient, tagOf } from '../redis/client.ts'
 import { drainOf, holdsDrained, readDrained } from '../redis/drained.ts'
 import { FORMAT, HELD, LEASE_PREFIX, STEPS } from '../redis/format.ts'
 import { indexOf } from '../redis/idempotency.ts'
-import { LAST, MONTHS, SHIPPED, STREAM, SUMMED, scanStream, sentKey, toColumns } from '../redis/ledger.ts'
+import { BILLED, LAST, MONTHS, SHIPPED, STREAM, SUMMED, scanStream, sentKey, toColumns } from '../redis/ledger.ts'
 import { script } from '../redis/scripts.ts'
 import { scanUsage } from '../redis/usage.ts'
 import { FIGURES, HOUR_MS, monthIndex } from '../usage.ts'
 import { cellsOf, groupsOf } from './cells.ts'
-import type { Carried, Cells, Drop, End, KeptRecord, KeptReply, Kind } from './end.ts'
+import type { Balance, Carried, Cells, Drop, End, KeptRecord, KeptReply, Kind } from './end.ts'
 
 const SCRIPTS = {
   append: script('append'),
@@ -166,6 +176,7 @@ export class RedisEnd implements End {
       cells: () => this.#cells(now, drop),
       sums: () => this.#sums(),
       ledger: () => this.#ledger(),
+      balances: () => this.#balances(),
       idempotency: () => this.#replies(now, drop),
       records: () => this.#records(now),
     }[kind]() as AsyncIterable<Carried[K][]>
@@ -179,6 +190,7 @@ export class RedisEnd implements End {
       cells: this.#writeCells,
       sums: this.#writeSums,
       ledger: this.#writeLedger,
+      balances: this.#writeBalances,
       idempotency: this.#writeReplies,
       records: this.#writeRecords,
     }[kind] as unknown as (items: readonly Carried[K][]) => Promise<Carried[K][] | undefined>
@@ -232,7 +244,7 @@ export class RedisEnd implements End {
 
   async *#sums(): AsyncGenerator<Carried['sums'][]> {
     // Rows of a release without sums are counted first, as a gateway does it bit by bit.
-    const keys = [STREAM, sentKey(''), SUMMED, MONTHS, SHIPPED, LAST]
+    const keys = [STREAM, sentKey(''), SUMMED, MONTHS, SHIPPED, LAST, BILLED]
     while ((await this.#client.script(SCRIPTS.append, keys, ['', '0', '[]', '', '', '', ''])) === 1);
     yield* scanUsage(this.#client, this.#drained, {})
   }
@@ -245,6 +257,27 @@ export class RedisEnd implements End {
       yield* readDrained(this.#drained, {}, inStream)
     }
     yield* scanStream(this.#client, {})
+  }
+
+  async *#balances(): AsyncGenerator<Balance[]> {
+    const organizations = new Set<string>()
+    const prefix = creditsKey('')
+    for await (const names of this.#scan(`${prefix}*`))
+      for (const name of names) organizations.add(name.slice(prefix.length))
+    for (let cursor = '0'; ; ) {
+      const [next, found] = await this.#call(redis => redis.hscan(BILLED, cursor, 'COUNT', ROWS))
+      for (let i = 0; i < found.length; i += 2) organizations.add(found[i]!)
+      if ((cursor = next) === '0') break
+    }
+    const accounts = new RedisAccounts(this.#client)
+    const all = [...organizations]
+    for (let i = 0; i < all.length; i += LARGE)
+      yield await Promise.all(
+        all.slice(i, i + LARGE).map(async organization => {
+          const [billed, credits] = await Promise.all([accounts.billed(organization), accounts.credits(organization)])
+          return { organization, billed, credits }
+        }),
+      )
   }
 
   async *#replies(now: number, drop: Drop): AsyncGenerator<KeptReply[]> {
@@ -346,6 +379,13 @@ export class RedisEnd implements End {
     await this.#each([...latest], ROWS, async (redis, [organization, ids]) => {
       await redis.lpush(LAST + organization, ...ids.slice(-RECENT_ROWS))
       await redis.ltrim(LAST + organization, 0, RECENT_ROWS - 1)
+    })
+  }
+
+  readonly #writeBalances = async (items: readonly Balance[]): Promise<void> => {
+    await this.#each(items, LARGE, async (redis, { organization, billed, credits }) => {
+      await redis.hset(BILLED, organization, billed)
+      for (const credit of credits) await redis.hset(creditsKey(organization), credit.id, JSON.stringify(credit))
     })
   }
 

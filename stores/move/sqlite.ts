@@ -16,7 +16,7 @@ import { MIN_READER, MOVE, makePrivate, prepare, STEPS } from '../sqlite/schema.
 import { SUM_SLICE, toSum, USAGE_KEY } from '../sqlite/usage.ts'
 import { FIGURES, HOUR_MS } from '../usage.ts'
 import { levelPlace } from './cells.ts'
-import type { Carried, Cells, Drop, End, KeptRecord, KeptReply, Kind } from './end.ts'
+import type { Balance, Carried, Cells, Drop, End, KeptRecord, KeptReply, Kind } from './end.ts'
 
 /** A batch has at most this many rows, and about this many bytes. */
 const ROWS = 500
@@ -108,7 +108,18 @@ export class SqliteEnd implements End {
   }
 
   async content(): Promise<string | null> {
-    for (const table of ['organizations', 'ledger', 'usage', 'spend', 'levels', 'idempotency', 'records', 'audit'])
+    for (const table of [
+      'organizations',
+      'ledger',
+      'usage',
+      'spend',
+      'levels',
+      'idempotency',
+      'records',
+      'audit',
+      'credits',
+      'billed',
+    ])
       if (this.#sql(`SELECT 1 FROM ${table} LIMIT 1`).get()) return `${this.#file} has rows in its table ${table}`
     return null
   }
@@ -158,6 +169,7 @@ export class SqliteEnd implements End {
       cells: () => this.#cells(now, drop),
       sums: () => this.#sums(),
       ledger: () => this.#rows('SELECT rowid, * FROM ledger ORDER BY rowid', toRow),
+      balances: () => this.#balances(),
       idempotency: () => this.#rows('SELECT * FROM idempotency ORDER BY expires, rowid', toReply),
       records: () => this.#rows('SELECT * FROM records ORDER BY expires, rowid', toRecord),
     }[kind]() as Iterable<Carried[K]>
@@ -183,6 +195,7 @@ export class SqliteEnd implements End {
       cells: this.#levels,
       sums: this.#sum,
       ledger: this.#row,
+      balances: this.#balance,
       idempotency: this.#reply,
       records: this.#record,
     }[kind] as (item: Carried[K]) => boolean
@@ -254,6 +267,15 @@ export class SqliteEnd implements End {
     }
   }
 
+  *#balances(): Generator<Balance> {
+    const accounts = new SqliteAccounts(this.#db)
+    const all = this.#db.prepare('SELECT organization FROM credits UNION SELECT organization FROM billed')
+    for (const row of all.iterate()) {
+      const organization = row['organization'] as string
+      yield { organization, billed: accounts.billed(organization), credits: accounts.credits(organization) }
+    }
+  }
+
   *#sums(): Generator<UsageSum> {
     // Rows from before there were sums are summed first, as a gateway does it bit by bit.
     const { since } = this.#sql('SELECT since FROM summed').get() as { since: number }
@@ -317,6 +339,15 @@ export class SqliteEnd implements End {
       `INSERT OR IGNORE INTO ledger (${LEDGER_COLUMNS.join()}, charged) VALUES (${'?,'.repeat(LEDGER_COLUMNS.length)}1)`,
     )
     return insert.run(...values).changes > 0
+  }
+
+  readonly #balance = ({ organization, billed, credits }: Balance): boolean => {
+    const insert = this.#sql('INSERT INTO credits (organization, id, amount, time, by, note) VALUES (?, ?, ?, ?, ?, ?)')
+    for (const { id, amount, time, by, note } of credits)
+      insert.run(organization, id, amount, Math.floor(time), by, note)
+    // The rows that were carried are in it already, and those that retention has removed are not.
+    this.#sql('INSERT OR REPLACE INTO billed (organization, amount) VALUES (?, ?)').run(organization, billed)
+    return true
   }
 
   readonly #reply = ({ organization, key, fingerprint, requestId, reply, expires }: KeptReply): boolean => {

@@ -12,6 +12,7 @@
  *   {sluice:accounts}:named          hash: up to where those sets are complete (catchUp)
  *   {sluice:accounts}:version        the version of the latest change
  *   {sluice:accounts}:audit          stream: who changed what; `o` organization, `e` JSON of the note
+ *   {sluice:accounts}:credits:<id>   hash: the credits of an organization, by their ids, as JSON
  *   {sluice:accounts}:changes        stream: one entry for each of the latest changes; its id is `<version>-0`
  */
 
@@ -24,6 +25,7 @@ import {
   type AuditNote,
   type AuditPage,
   type ChangeResult,
+  type Credit,
   MOST_CHANGES,
   NAME_KINDS,
   type NameCount,
@@ -36,6 +38,7 @@ import {
 } from '../../core/ports/accounts.ts'
 import { appendAll } from '../../core/tools/append.ts'
 import type { RedisClient } from './client.ts'
+import { BILLED } from './ledger.ts'
 import { script } from './scripts.ts'
 
 const TAG = '{sluice:accounts}:'
@@ -48,6 +51,7 @@ export const KEYED = `${TAG}keyed`
 const USED = `${TAG}used`
 const NAMED = `${TAG}named`
 export const orgKey = (id: string) => `${TAG}org:${id}`
+export const creditsKey = (id: string) => `${TAG}credits:${id}`
 export const digestKey = (sha256: string) => `${TAG}key:${sha256}`
 
 const FIND = script('account_find')
@@ -196,6 +200,21 @@ export class RedisAccounts implements AccountStore {
     return held
   }
 
+  async credits(id: string): Promise<Credit[]> {
+    const found = await this.#client.call(this.#client.redis.hvals(creditsKey(id)))
+    const credits = found.map(text => JSON.parse(text) as Credit)
+    return credits.sort((a, b) => b.time - a.time || (a.id < b.id ? -1 : 1))
+  }
+
+  async credit(id: string, credit: string): Promise<Credit | null> {
+    const found = await this.#client.call(this.#client.redis.hget(creditsKey(id), credit))
+    return found === null ? null : (JSON.parse(found) as Credit)
+  }
+
+  async billed(id: string): Promise<number> {
+    return Number((await this.#client.call(this.#client.redis.hget(BILLED, id))) ?? 0)
+  }
+
   change(changes: readonly AccountChange[]): Promise<ChangeResult[]> {
     return Promise.all(changes.map(change => this.#change(change)))
   }
@@ -245,11 +264,12 @@ export class RedisAccounts implements AccountStore {
     settings,
     keys,
     audit = unknownNote(Date.now()),
+    credit,
   }: AccountChange): Promise<ChangeResult> {
     const reply = (await this.#client.script(
       CHANGE,
       [
-        ...[orgKey(id), IDS, VERSION, CHANGES, AUDIT, KEYS, KEYED, USED, NAMED],
+        ...[orgKey(id), IDS, VERSION, CHANGES, AUDIT, KEYS, KEYED, USED, NAMED, creditsKey(id)],
         ...keys.map(({ sha256 }) => digestKey(sha256)),
       ],
       [
@@ -258,12 +278,15 @@ export class RedisAccounts implements AccountStore {
         expected,
         settings ?? '',
         JSON.stringify(audit),
+        credit?.id ?? '',
+        credit ? JSON.stringify(credit) : '',
         ...keys.flatMap(key => [key.id, key.settings]),
       ],
     )) as [number, number?, Buffer?]
     const [version, index, owner] = reply
     if (version > 0) return { version }
     if (version === 0) return { refused: 'changed' }
+    if (version === -2) return { refused: 'credited' }
     const [organization, key] = String(owner).split(' ')
     return { refused: 'digest', sha256: keys[index! - 1]!.sha256, organization: organization!, key: key! }
   }

@@ -6,7 +6,12 @@
  * standard one for what the cell limits. Any other cell has its own group, named `id!`, so that no two cells share a
  * place. This includes cells of limits that are newer than this layout (core/canon/limits.ts): they use a place of the
  * same kind and window. So a new limit does not change stored data.
+ *
+ * A balance has a group of its own, too, with the place of slots: both count what is taken, and nothing comes back with
+ * time. What a release without balances gives back there is right. In the place of the month's period the group has the
+ * generation of balances (lease.ts): one of another generation, or none, is built before it is used.
  */
+import { COUNTED } from '../../core/canon/limits.ts'
 import type { Cell } from '../../core/ports/store.ts'
 
 const MINUTE = 60_000
@@ -48,6 +53,8 @@ export const STARTS: readonly number[] = starts
 export const GROUP_DOUBLES = starts.at(-1)! + 2
 export const GROUP_BYTES = 8 * GROUP_DOUBLES
 
+const BALANCE_PLACE = PLACES.findIndex(p => p.kind === 'slots')
+
 /**
  * The group of a cell, and the index of its place there.
  * @throws Error for a cell whose kind and window have no place
@@ -60,10 +67,13 @@ export function placeOf(cell: Pick<Cell, 'id' | 'kind' | 'dimension' | 'windowMs
   const own = PLACES.findIndex(p => alike(p) && p.dimension === cell.dimension)
   const end = own >= 0 && ':' + PLACES[own]!.word
   if (end && cell.id.endsWith(end)) return { group: cell.id.slice(0, -end.length), place: own }
-  const place = own >= 0 ? own : PLACES.findIndex(alike)
+  const place = cell.kind === 'balance' ? BALANCE_PLACE : own >= 0 ? own : PLACES.findIndex(alike)
   if (place < 0) throw new Error(`the redis engine knows no cell like ${JSON.stringify(cell)}`)
   return { group: cell.id + '!', place }
 }
+
+/** Where what is taken of an organization's balance stands. */
+export const BALANCE = placeOf({ id: COUNTED.balance.given, kind: 'balance', dimension: 'balance' })
 
 /**
  * A request begins with four doubles: now (Unix ms), the indexes of the UTC day and month, and the number of groups.
@@ -80,3 +90,10 @@ export const NONE = -1
 export const FINALS = PLACES.length + 2
 
 export const DAY_PLACE = PLACES.findIndex(p => p.period === 'day')
+const MONTH_PLACE = PLACES.findIndex(p => p.period === 'month')
+/** Indexes of doubles in the group of a balance: what is taken, and the generation. */
+export const TAKEN = STARTS[BALANCE_PLACE]!
+export const GENERATION = STARTS[MONTH_PLACE]! + 1
+/** Indexes in the doubles that a request has for the group of a balance: its amount, and the generation. */
+export const BALANCE_AMOUNT = PLACE_DOUBLES * BALANCE_PLACE + 1
+export const ASKED_GENERATION = PLACE_DOUBLES * MONTH_PLACE + 1

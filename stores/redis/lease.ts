@@ -7,6 +7,7 @@
  *   {sluice:leases}:held       set of the ids of leases under which something may be held
  *   {sluice:leases}:dead       set of the ids of dead leases whose reservations are being given back
  *   {sluice:leases}:id:<id>    expires with the lease; value: the layout version that its process knows (format.ts)
+ *   {sluice:leases}:balances   the generation of balances (lua/balance_begin.lua)
  *   sluice:orgs:<id>           set of the organizations in which it may hold something; written before a reservation,
  *                              and left when nothing has been held in one for some minutes
  *
@@ -42,8 +43,10 @@ const SCRIPTS = {
   renew: script('lease_renew'),
   bury: script('lease_bury'),
   reclaim: script('reclaim'),
+  begin: script('balance_begin'),
 }
 const DEAD = '{sluice:leases}:dead'
+const BALANCES = '{sluice:leases}:balances'
 const keyOf = (id: string) => LEASE_PREFIX + id
 
 export class Leases {
@@ -61,6 +64,7 @@ export class Leases {
   #epoch = 0
   /** The id of the present lease; '' before the first. */
   #id = ''
+  #generation = 0
   /** When the present lease was last renewed (monotonic ms); -∞ when it must be renewed before the next reservation. */
   #renewedAt = Number.NEGATIVE_INFINITY
   /** Organizations that are registered under the present lease; a promise while the registration is being sent. */
@@ -182,6 +186,7 @@ export class Leases {
       cells: `sluice:${tag}:limits`,
       reclaimed: `sluice:${tag}:reclaimed:${lease}`,
       prefix: `@${lease}/`,
+      generation: this.#generation,
     }
     if (lease === this.#id) this.#orgKeys.set(org, keys)
     return keys
@@ -294,6 +299,9 @@ export class Leases {
     await bringUpToDate(this.#client, this.#steps)
     const at = this.#clock.mono()
     if (!(await this.#put(SCRIPTS.take, id))) throw new StoreUnavailable('the layout of redis has just been changed')
+    // A process that was only suspended may have rows that Redis has not got yet: it begins no generation.
+    const begins = [LEASE_PREFIX, id, this.#epoch === 0 ? '1' : '0']
+    this.#generation = (await this.#client.script(SCRIPTS.begin, [HELD, BALANCES], begins)) as number
     if (this.#epoch > 0) this.#log.warn({ lease: id }, 'the lease had run out; what was held under it is given back')
     this.#epoch++
     this.#id = id

@@ -30,6 +30,8 @@ export const MONTHS = `{${STREAM}}:usage`
  * entry is counted, so that those of gateways of an earlier release are noted, too.
  */
 export const LAST = `{${STREAM}}:last:`
+/** Hash: by organization, what its prepaid rows cost, in nano-USD. Rows that retention removes stay in it. */
+export const BILLED = `{${STREAM}}:billed`
 /** One script call appends at most this many rows, which takes Redis about a millisecond. */
 export const LEDGER_GROUP = 200
 /** One XRANGE reads at most this many rows. */
@@ -139,7 +141,7 @@ export class RedisLedgerSink implements LedgerSink {
   ): Promise<boolean> {
     const { minId, month, target, least, keep } = this.#retention()
     const args = [minId, anew ? '1' : '0', `[${rows.join()}]`, month, target, least, keep]
-    const keys = [STREAM, sentKey(instance), SUMMED, MONTHS, SHIPPED, LAST]
+    const keys = [STREAM, sentKey(instance), SUMMED, MONTHS, SHIPPED, LAST, BILLED]
     return (await client.script(APPEND_SCRIPT, keys, args, redis)) === 1
   }
 

@@ -20,13 +20,16 @@ import type { Charge } from '../journal.ts'
 import type { Count } from '../ledger.ts'
 import { advance, denial, type Level, stateOf } from '../limits/rules.ts'
 import type { RedisClient } from './client.ts'
-import { GROUP_BYTES } from './layout.ts'
+import { BALANCE, GROUP_BYTES } from './layout.ts'
 import type { Leases } from './lease.ts'
 import { type OrgKeys, type Plan, planOf, type Settlement } from './plan.ts'
 import { script } from './scripts.ts'
 
 const RECLAIM_SCRIPT = script('reclaim')
 const GIVE_UP_SCRIPT = script('give_up')
+const BUILD_SCRIPT = script('balance_build')
+/** So often one admission builds a balance: another process may have begun a new generation meanwhile. */
+const BUILDS = 3
 /** A group that is not stored yet. */
 const NO_GROUP = Buffer.alloc(GROUP_BYTES)
 /** The first pause after a failed delivery, ms. Each further pause is twice as long, up to RETRY_MAX_MS. */
@@ -64,6 +67,8 @@ export interface RedisLimitsOptions {
   log: Logger
   onCharge: (org: string, id: string, charges: Charge[]) => void
   onCount: (org: string, id: string, counts: Count[]) => void
+  /** What the prepaid rows of an organization cost, in nano-USD: those that are in Redis. */
+  billed: (org: string) => Promise<number>
 }
 
 export class RedisLimits implements LimitEngine {
@@ -112,7 +117,7 @@ export class RedisLimits implements LimitEngine {
     return this.#admit(request).catch(() => unbooked)
   }
 
-  async #admit(request: AdmitRequest): Promise<Admission> {
+  async #admit(request: AdmitRequest, builds = 0): Promise<Admission> {
     const { client, leases } = this.#options
     const { org, id, cells, amounts, now } = request
     if (!leases.covers(org)) await leases.cover(org)
@@ -131,6 +136,11 @@ export class RedisLimits implements LimitEngine {
     // Redis answers again. Settlements that it has not got yet keep slots and reservations occupied, so they go at
     // once.
     if (this.#retrying) this.#hurry()
+    if (reply[0] === 50) {
+      if (builds === BUILDS) throw new StoreUnavailable(`the balance of ${org} is built again and again`)
+      await this.buildBalance(org)
+      return this.#admit(request, builds + 1)
+    }
     const levels = plan.levels(reply, 1)
     const states = statesOf(cells, levels, now)
     if (reply[0] === 49) {
@@ -141,6 +151,13 @@ export class RedisLimits implements LimitEngine {
     const denied = denial(cells, levels, amounts, now)
     if (!denied) throw new StoreUnavailable('redis denied an admission that the rules allow')
     return { admitted: false, ...denied, states }
+  }
+
+  /** Builds what is taken of a balance, of its rows and reservations. */
+  async buildBalance(org: string): Promise<void> {
+    const { client, leases, billed } = this.#options
+    const { cells, generation } = leases.keysOf(org)
+    await client.script(BUILD_SCRIPT, [cells], [BALANCE.group, await billed(org), generation])
   }
 
   settle(org: string, id: string, finals: readonly number[], now: number): void {
@@ -154,7 +171,7 @@ export class RedisLimits implements LimitEngine {
       const final = finals[i] ?? 0
       if (final <= 0) continue
       if (cell.kind === 'spend') (charges ??= []).push([cell.id, cell.period!, periods[i]!, final])
-      else if (cell.kind === 'bucket') (counts ??= []).push([cell.id, final])
+      else if (cell.kind === 'bucket' || cell.kind === 'balance') (counts ??= []).push([cell.id, final])
     }
     if (charges) this.#options.onCharge(org, id, charges)
     if (counts) this.#options.onCount(org, id, counts)

@@ -3,10 +3,22 @@ import { periodIndex } from '../../core/canon/limits.ts'
 import type { Cell } from '../../core/ports/store.ts'
 import { emptyLevel, type Level } from '../limits/rules.ts'
 import { CallTemplate, type ScriptCall } from './call.ts'
-import { DAY_PLACE, FINALS, GROUP_DOUBLES, HEAD, NONE, PLACE_DOUBLES, PLACES, placeOf, STARTS } from './layout.ts'
+import {
+  ASKED_GENERATION,
+  DAY_PLACE,
+  FINALS,
+  GROUP_DOUBLES,
+  HEAD,
+  NONE,
+  PLACE_DOUBLES,
+  PLACES,
+  placeOf,
+  STARTS,
+} from './layout.ts'
 import { script } from './scripts.ts'
 
 const ADMIT_SCRIPT = script('admit')
+const ADMIT_WITH_BALANCE = script('admit', 'balance')
 const SETTLE_SCRIPT = script('settle')
 
 /**
@@ -22,6 +34,8 @@ export interface OrgKeys {
   readonly reclaimed: string
   /** A reservation's mark is this prefix and the request id. No name of a group begins with it. */
   readonly prefix: string
+  /** Of balances. */
+  readonly generation: number
 }
 
 /** The end of a reservation. The three arrays are parallel to the cells. */
@@ -53,6 +67,7 @@ class Block {
 export class Plan {
   readonly groups: readonly string[]
   readonly #cells: readonly Cell[]
+  readonly #balance: boolean
   /** For each cell, the index of its capacity in the doubles of a request. Its amount is the next double. */
   readonly #capacities: Int32Array
   /** For each cell, the index of its final figure in the doubles of a settlement. */
@@ -73,13 +88,12 @@ export class Plan {
   readonly #levels: Level[]
 
   constructor(cells: readonly Cell[]) {
-    const groups: string[] = []
-    const places = cells.map(cell => {
-      const { group, place } = placeOf(cell)
-      let g = groups.indexOf(group)
-      if (g < 0) g = groups.push(group) - 1
-      return { g, place }
-    })
+    const placed = cells.map(cell => ({ ...placeOf(cell), balance: cell.kind === 'balance' }))
+    this.#balance = placed.some(({ balance }) => balance)
+    // admit.lua finds the balance in the last group.
+    const last = placed.toSorted((a, b) => Number(a.balance) - Number(b.balance))
+    const groups = [...new Set(last.map(({ group }) => group))]
+    const places = placed.map(({ group, place }) => ({ g: groups.indexOf(group), place }))
     const length = HEAD + PLACE_DOUBLES * PLACES.length * groups.length
     this.groups = groups
     this.#cells = cells
@@ -117,7 +131,8 @@ export class Plan {
         const { amounts, finals, periods, now } = settlements[index]!
         this.#fillRequest(numbers, amounts, now)
         for (let i = 0; i < this.#cells.length; i++) {
-          numbers[this.#finals[i]!] = finals[i] ?? 0
+          // Nothing of a slot stays taken, whatever the figure.
+          numbers[this.#finals[i]!] = this.#cells[i]!.kind === 'slots' ? 0 : (finals[i] ?? 0)
           if (this.#cells[i]!.kind === 'spend') numbers[this.#periods[i]!] = periods[i]!
         }
       },
@@ -150,9 +165,15 @@ export class Plan {
   /** Makes the templates of the calls for these keys, unless they are those of the last call. */
   #use(keys: OrgKeys): void {
     if (this.#keys === keys) return
-    const { cells, reclaimed } = keys
+    const { cells, reclaimed, generation } = keys
     const { groups } = this
-    this.#admission = new CallTemplate(ADMIT_SCRIPT, [cells], groups, this.#request.bytes)
+    let admit = ADMIT_SCRIPT
+    if (this.#balance) {
+      admit = ADMIT_WITH_BALANCE
+      const at = HEAD + PLACE_DOUBLES * PLACES.length * (groups.length - 1) + ASKED_GENERATION
+      for (const { numbers } of [this.#request, this.#settled]) numbers[at] = generation
+    }
+    this.#admission = new CallTemplate(admit, [cells], groups, this.#request.bytes)
     const args = [String(groups.length), ...groups]
     this.#settlement = new CallTemplate(SETTLE_SCRIPT, [cells, reclaimed], args, this.#settled.bytes)
     this.#keys = keys

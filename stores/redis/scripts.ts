@@ -18,7 +18,19 @@ import { MARK_BASE, MARK_BYTES_PER_CHARACTER } from '../marks.ts'
 import { FIGURES } from '../usage.ts'
 import { assemble, type Inserts } from './assemble.ts'
 import type { Script } from './call.ts'
-import { FINALS, GROUP_BYTES, GROUP_DOUBLES, HEAD, NONE, PLACE_DOUBLES, PLACES } from './layout.ts'
+import {
+  ASKED_GENERATION,
+  BALANCE_AMOUNT,
+  FINALS,
+  GENERATION,
+  GROUP_BYTES,
+  GROUP_DOUBLES,
+  HEAD,
+  NONE,
+  PLACE_DOUBLES,
+  PLACES,
+  TAKEN,
+} from './layout.ts'
 
 /** In charge.lua, the place of the period of a cell that is a bucket. */
 export const BUCKET = -1
@@ -53,6 +65,11 @@ export const INSERTS: Inserts = {
     /** What a settlement has for one group behind the request. */
     FINALS_BYTES: 8 * FINALS,
     FINALS_FORMAT: doubles(FINALS),
+    /** In the group of a balance, and in what a request has for it: offsets of bytes. */
+    TAKEN_OFFSET: 8 * TAKEN,
+    GENERATION_OFFSET: 8 * GENERATION,
+    BALANCE_AMOUNT_OFFSET: 8 * BALANCE_AMOUNT,
+    ASKED_GENERATION_OFFSET: 8 * ASKED_GENERATION,
     /** One call of append.lua counts at most this many entries that others have left uncounted, beside its own. */
     COUNTED_TOGETHER: 200,
     LAST_RECENT: RECENT_ROWS - 1,
@@ -71,6 +88,8 @@ export const INSERTS: Inserts = {
     bucket: placesOf('bucket'),
     slots: placesOf('slots'),
     spend: placesOf('spend'),
+    /** Has one entry in the scripts of organizations with a balance. */
+    balance: [],
     /** The columns of the ledger that append.lua reads. */
     counted: ['time', 'organization', ...TEXTS, ...FIGURES].map(name => ({ COLUMN: name })),
     text: TEXTS.map(name => ({ COLUMN: name })),
@@ -79,8 +98,12 @@ export const INSERTS: Inserts = {
   },
 }
 
-/** The script of lua/NAME.lua, ready to be called. It is read here, so that no call reads a file. */
-export function script(name: string): Script {
-  const { lua, lines } = assemble(name, INSERTS)
+/**
+ * The script of lua/NAME.lua, ready to be called. It is read here, so that no call reads a file.
+ * @param with_ lists that are empty otherwise: the lines of each `--@each` of them are in the script once
+ */
+export function script(name: string, ...with_: readonly (keyof typeof INSERTS.lists)[]): Script {
+  const once = Object.fromEntries(with_.map(list => [list, [{}]]))
+  const { lua, lines } = assemble(name, { ...INSERTS, lists: { ...INSERTS.lists, ...once } })
   return { lua, lines, sha: createHash('sha1').update(lua).digest('hex') }
 }

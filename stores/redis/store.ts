@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto'
 import path from 'node:path'
 import { StoreUnavailable } from '../../core/canon/errors.ts'
-import { countedOfLost } from '../../core/canon/limits.ts'
+import { COUNTED, countedOfLost } from '../../core/canon/limits.ts'
 import type { Logger } from '../../core/plugin.ts'
 import type { AuditBounds } from '../../core/ports/accounts.ts'
 import type { LedgerRow, Store, StoreStats, UsageFilter, UsageSum } from '../../core/ports/store.ts'
@@ -14,7 +14,7 @@ import type { ShipRetention } from '../index.ts'
 import { type Abandoned, abandonedJournals, Journal } from '../journal.ts'
 import { type ChargeRecord, type CountRecord, JournaledLedger, type LostRow, owedEntries } from '../ledger.ts'
 import { levelPlace } from '../move/cells.ts'
-import { chargesOf, type RowValues } from '../rows.ts'
+import { chargesOf, ROW_COLUMNS, type RowValues } from '../rows.ts'
 import { configuredSecret } from '../secret.ts'
 import { WriteProbe } from '../write-probe.ts'
 import { RedisAccounts } from './accounts.ts'
@@ -22,7 +22,7 @@ import { type Connection, RedisClient } from './client.ts'
 import { drainOf } from './drained.ts'
 import { type LayoutStep, STEPS } from './format.ts'
 import { IDEMPOTENCY_LEASE_MS, RedisIdempotency } from './idempotency.ts'
-import { placeOf, STARTS } from './layout.ts'
+import { BALANCE, placeOf, STARTS } from './layout.ts'
 import { LEASE_TIMES, Leases, type LeaseTimes } from './lease.ts'
 import { LEDGER_GROUP, REPLICA_WAIT_MS, RedisLedgerSink, recentRows, sentKey } from './ledger.ts'
 import { RedisLimits } from './limits.ts'
@@ -152,6 +152,7 @@ export class RedisStore implements Store {
       log,
       onCharge: (org, id, charges) => this.ledger.charge(org, id, charges),
       onCount: (org, id, counts) => this.ledger.count(org, id, counts),
+      billed: org => this.accounts.billed(org),
     })
     // The state of Redis is logged once, by the other client.
     const quiet = { debug() {}, info() {}, warn() {}, error() {} }
@@ -301,6 +302,11 @@ export class RedisStore implements Store {
     if (connection && !(await this.#sink.replicated(connection)))
       throw new StoreUnavailable('a replica of the store is missing')
     const charged = await this.#charge(journal, lost)
+    // Balances that were built since this process died lack its rows.
+    const billing = ROW_COLUMNS.indexOf('billing')
+    const rows = entries.filter(({ kind }) => kind === 'o').map(({ json }) => JSON.parse(json) as RowValues)
+    const prepaid = new Set(rows.filter(row => row[billing] === 'prepaid').map(([, , organization]) => organization))
+    for (const org of prepaid) await this.limits.buildBalance(org)
     if (journal.damaged) log.error({ instance: journal.instance, damaged: journal.damaged }, 'a journal was damaged')
     log.info(
       { instance: journal.instance, rows: entries.length, lost: lost.length, charged },
@@ -350,7 +356,7 @@ export class RedisStore implements Store {
           return [group, STARTS[place]!, index, amount]
         })
         for (const [id, amount] of counts) {
-          const place = levelPlace(id)
+          const place = id === COUNTED.balance.given ? BALANCE : levelPlace(id)
           if (place) args.push(place.group, STARTS[place.place]!, BUCKET, amount)
         }
         const { cells, reclaimed, prefix } = this.leases.keysOf(organization, lease)

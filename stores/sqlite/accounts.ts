@@ -8,6 +8,7 @@ import {
   type AuditNote,
   type AuditPage,
   type ChangeResult,
+  type Credit,
   MOST_CHANGES,
   type NameCount,
   type NameKind,
@@ -159,6 +160,27 @@ ${namesOf('organizations')}
 ${namesOf('keys')}
 `
 
+/**
+ * The credits of organizations; and what their prepaid rows cost, which a trigger keeps in the transaction that books a
+ * row. Rows that retention removes stay in it.
+ */
+export const BALANCE_TABLES = `
+CREATE TABLE credits (
+  organization TEXT NOT NULL,
+  id           TEXT NOT NULL,
+  amount       INTEGER NOT NULL,
+  time         INTEGER NOT NULL,
+  by           TEXT NOT NULL,
+  note         TEXT NOT NULL,
+  PRIMARY KEY (organization, id)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE billed (organization TEXT PRIMARY KEY, amount INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TRIGGER ledger_billed AFTER INSERT ON ledger WHEN NEW.billing = 'prepaid' AND NEW.cost <> 0 BEGIN
+  INSERT INTO billed (organization, amount) VALUES (NEW.organization, NEW.cost)
+    ON CONFLICT DO UPDATE SET amount = amount + excluded.amount;
+END;
+`
+
 export class SqliteAccounts implements AccountStore {
   readonly #db: DatabaseSync
   readonly #statements = new Map<string, StatementSync>()
@@ -241,6 +263,29 @@ export class SqliteAccounts implements AccountStore {
     })
   }
 
+  credits(id: string): Credit[] {
+    return this.#try(() => {
+      const rows = this.#sql(
+        'SELECT id, amount, time, by, note FROM credits WHERE organization = ? ORDER BY time DESC, id',
+      )
+      return rows.all(id).map(row => ({ ...row }) as unknown as Credit)
+    })
+  }
+
+  credit(id: string, credit: string): Credit | null {
+    return this.#try(() => {
+      const row = this.#sql('SELECT id, amount, time, by, note FROM credits WHERE organization = ? AND id = ?')
+      return (row.get(id, credit) as unknown as Credit | undefined) ?? null
+    })
+  }
+
+  billed(id: string): number {
+    return this.#try(() => {
+      const row = this.#sql('SELECT amount FROM billed WHERE organization = ?').get(id)
+      return (row?.['amount'] as number | undefined) ?? 0
+    })
+  }
+
   change(changes: readonly AccountChange[]): ChangeResult[] {
     return this.#try(() => {
       this.#db.exec('BEGIN IMMEDIATE')
@@ -304,9 +349,11 @@ export class SqliteAccounts implements AccountStore {
     return (this.#sql('SELECT max(version) AS latest FROM organizations').get()!['latest'] as number | null) ?? 0
   }
 
-  #change({ id, expected, settings, keys, audit }: AccountChange): ChangeResult {
+  #change({ id, expected, settings, keys, audit, credit }: AccountChange): ChangeResult {
     const found = this.#sql('SELECT version FROM organizations WHERE id = ?').get(id)
     if (((found?.['version'] as number | undefined) ?? 0) !== expected) return { refused: 'changed' }
+    if (credit && this.#sql('SELECT 1 FROM credits WHERE organization = ? AND id = ?').get(id, credit.id))
+      return { refused: 'credited' }
     const digests = keys.map(({ sha256 }) => Buffer.from(sha256, 'hex'))
     const owner = this.#sql('SELECT organization, id FROM keys WHERE sha256 = ?')
     for (const [i, key] of keys.entries()) {
@@ -326,6 +373,13 @@ export class SqliteAccounts implements AccountStore {
        ON CONFLICT (organization, id) DO UPDATE SET sha256 = excluded.sha256, settings = excluded.settings`,
     )
     for (const [i, key] of keys.entries()) upsert.run(digests[i]!, id, key.id, key.settings)
+    if (credit) {
+      const { amount, time, by, note } = credit
+      const insert = this.#sql(
+        'INSERT INTO credits (organization, id, amount, time, by, note) VALUES (?, ?, ?, ?, ?, ?)',
+      )
+      insert.run(id, credit.id, amount, Math.floor(time), by, note)
+    }
     this.#note(id, audit ?? unknownNote(Date.now()))
     return { version }
   }

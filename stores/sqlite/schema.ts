@@ -3,7 +3,7 @@ import fs from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { checkFormat, checkMove, FormatRefused, type Mark, markOf } from '../format.ts'
 import { createPrivate } from '../private-file.ts'
-import { ACCOUNT_TABLES, AUDIT_TABLE, KEY_INDEX, NAME_TABLES } from './accounts.ts'
+import { ACCOUNT_TABLES, AUDIT_TABLE, BALANCE_TABLES, KEY_INDEX, NAME_TABLES } from './accounts.ts'
 import { USAGE_TABLES } from './usage.ts'
 
 export interface SchemaStep extends Mark {
@@ -203,6 +203,8 @@ export const STEPS: readonly SchemaStep[] = [
   { version: 9, minReader: 1, run: db => db.exec(TABLES_9) },
   // An earlier release writes replies without what they asked for, and marks that are not counted, as it always did.
   { version: 10, minReader: 1, run: db => db.exec(IDEMPOTENCY_MARKS) },
+  // An earlier release cannot read the settings of an organization with a balance, and serves it to nobody.
+  { version: 11, minReader: 1, run: db => db.exec(BALANCE_TABLES) },
 ]
 
 /**

@@ -92,10 +92,12 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
     const limits: MemoryLimits = new MemoryLimits({
       clock,
       spent: spentBefore(reader),
+      billed: org => accounts.billed(org),
       ...(!inMemory && { levelBefore: levelsBefore(reader, clock, () => limits.evictedUntil) }),
       chargesSince: () => ledger.pendingSince,
       onCharge: (org, id, charges) => ledger.charge(org, id, charges),
     })
+    const accounts = new SqliteAccounts(reader)
     const levels = new LevelSaver({ limits, writer, clock, ledger, settled })
     const idempotency = new SqliteIdempotency({ reader, writer, journal, maxRecord })
     idempotency.restore(running, clock.now())
@@ -110,6 +112,7 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
       levels,
       idempotency,
       records,
+      accounts,
       clock,
       lock,
     })
@@ -131,6 +134,7 @@ interface Parts {
   levels: LevelSaver
   idempotency: SqliteIdempotency
   records: SqliteRecords
+  accounts: SqliteAccounts
   clock: Clock
   lock: DatabaseSync | undefined
 }
@@ -155,7 +159,7 @@ class SqliteStore implements Store {
     this.ledger = parts.ledger
     this.idempotency = parts.idempotency
     this.records = parts.records
-    this.accounts = new SqliteAccounts(parts.reader)
+    this.accounts = parts.accounts
     const { clock, writer } = parts
     this.#probe = new WriteProbe(clock, () => writer.write({ op: 'probe', now: clock.now() }), PROBE_WAIT_MS)
     this.#schedule()

@@ -156,6 +156,89 @@ for (const [name, skip, newUrl] of engines()) {
         for (const text of [hidden, sha256(hidden)]) assert.equal(everything.toLowerCase().includes(text), false)
     })
 
+    test('a prepaid organization is served while its credits last, and not a nano-USD longer', async t => {
+      const g = await serve(t)
+      const org = { id: 'pre', plan: 'custom', billing: 'prepaid' }
+      const unbounded = await call(g, 'POST', 'organizations', { body: org })
+      assert.equal(unbounded.status, 400)
+      assert.match(unbounded.body.error.message, /limits\.unbilled_usd_per_day: .*prepaid.*set unbilled_usd_per_day/)
+      const limits = { unbilled_usd_per_day: '1.00' }
+      assert.equal((await call(g, 'POST', 'organizations', { body: { ...org, limits } })).status, 201)
+      const { secret } = (await call(g, 'POST', 'organizations/pre/keys', { body: { id: 'k' } })).body
+      const headers = { authorization: `Bearer ${secret}` }
+      const chat = async (model: string, more = {}) => {
+        const body = { model, messages: [{ role: 'user', content: 'Hi' }], ...more }
+        const reply = await g.post('/v1/chat/completions', body, headers)
+        return { status: reply.status, headers: reply.headers, body: (await reply.json()) as any }
+      }
+      const cap = { max_tokens: 10 }
+      await eventually(async () => (await ask(g, secret)) !== 401)
+      const empty = await chat('eb1-preview', cap)
+      assert.equal(empty.status, 429)
+      assert.equal(empty.body.error.code, 'rate_limit_exceeded')
+      assert.doesNotMatch(empty.body.error.message, /balance|credit|prepaid|bill|USD/i)
+      assert.deepEqual(
+        ['retry-after', 'x-should-retry', 'x-ratelimit-limit-spend'].map(name => empty.headers.get(name)),
+        [null, 'false', null],
+      )
+
+      const give = (body: object) => call(g, 'POST', 'organizations/pre/credits', { body })
+      const given = await give({ id: 'pay_1', amount_usd: '0.001', note: 'by wire' })
+      assert.deepEqual([given.status, given.body.created, given.body.balance.left_nano_usd], [201, true, 1_000_000])
+      const again = await give({ id: 'pay_1', amount_usd: '0.001' })
+      assert.deepEqual([again.status, again.body.created, again.body.balance.left_nano_usd], [200, false, 1_000_000])
+      assert.equal((await give({ id: 'pay_1', amount_usd: '0.002' })).status, 409)
+      for (const bad of [
+        { id: 'x', amount_usd: '0' },
+        { id: 'x', amount_usd: 'much' },
+        { id: 'x', amount_usd: '-1.00' },
+        { id: 'x', amount_usd: '9000000.00', more: 1 },
+        { id: 'x y', amount_usd: '1.00' },
+        { id: 'x', amount_usd: '9100000' },
+        { amount_usd: '1.00' },
+      ])
+        assert.equal((await give(bad)).status, 400, JSON.stringify(bad))
+      const { etag } = await call(g, 'GET', 'organizations/pre')
+      const sum = { body: { credited: 5e9 }, headers: { 'if-match': etag } }
+      assert.match((await call(g, 'PATCH', 'organizations/pre', sum)).body.error.message, /credited: /)
+      assert.equal(
+        (await call(g, 'POST', 'organizations/acme/credits', { body: { id: 'x', amount_usd: 1 } })).status,
+        409,
+      )
+
+      await eventually(async () => (await chat('eb1-preview', cap)).status === 200)
+      // Nobody knows what a request of this model can cost at most.
+      const unknown = await chat('eb1-preview-fast', cap)
+      assert.deepEqual([unknown.status, unknown.body.error.code], [403, 'model_not_available'])
+      assert.match(unknown.body.error.message, /can call: eb1-preview\.$/)
+      const list = await fetch(`${g.url}/v1/models`, { headers })
+      assert.deepEqual(
+        ((await list.json()) as any).data.map(({ id }: any) => id),
+        ['eb1-preview'],
+      )
+      let served = 1
+      while ((await chat('eb1-preview', cap)).status === 200) served++
+      await g.ledger()
+      const shown = await call(g, 'GET', 'organizations/pre/credits')
+      const { credited_nano_usd, billed_nano_usd, left_nano_usd } = shown.body.balance
+      assert.ok(served > 2 && left_nano_usd >= 0 && left_nano_usd < 110_000, JSON.stringify(shown.body))
+      assert.equal(credited_nano_usd - billed_nano_usd, left_nano_usd)
+      const { usage } = (await call(g, 'GET', 'organizations/pre/usage')).body
+      assert.deepEqual([usage[0].requests, usage[0].cost], [served, billed_nano_usd])
+      assert.deepEqual(
+        shown.body.credits.map(({ id, amount_nano_usd, by, note }: any) => [id, amount_nano_usd, by, note]),
+        [['pay_1', 1_000_000, 'token:ops', 'by wire']],
+      )
+      const organization = await call(g, 'GET', 'organizations/pre')
+      assert.deepEqual(organization.body.balance, shown.body.balance)
+      assert.deepEqual(organization.body.settings, { plan: 'custom', billing: 'prepaid', limits })
+      const [entry] = (await call(g, 'GET', 'audit?organization=pre')).body.entries
+      assert.deepEqual(
+        [entry.operation, entry.before.credited, entry.after.credited],
+        ['organization.credit', undefined, 1e6],
+      )
+    })
+
     test('of two who change one thing, one is told; a change without a version is refused', async t => {
       const g = await serve(t)
       const { etag } = await call(g, 'POST', 'organizations', { body: { id: 'acme2', plan: 'tier1' } })

@@ -266,3 +266,20 @@ test('a list of which no model is left allows nothing, and an account without it
   assert.equal(unplanned.faults.length, 3, 'all of them at once')
   assert.deepEqual([unplanned.unplanned!.models, unplanned.unplanned!.plan], [[], 'gold'])
 })
+
+test('a prepaid organization of the file is refused with the way into the store', async () => {
+  const { errors } = await loadText(organization('tier1\n    billing: prepaid'))
+  const [fault] = lines(errors)
+  assert.match(fault!, /:(\d+):14 {2}prepaid is for organizations of the store.*`sluice org create acme plan=tier1/)
+})
+
+test('a prepaid organization needs a bound on what its clients leave unbilled', async () => {
+  const { config } = await loadText(small())
+  const faultsWith = (limits: object) =>
+    readOrganization('acme', { plan: 'custom', billing: 'prepaid', limits }, accountNames(config!)).faults
+  const [fault, ...more] = faultsWith({})
+  assert.match(fault!, /^limits\.unbilled_usd_per_day: acme is prepaid/)
+  assert.deepEqual(more, [])
+  for (const name of ['unbilled_usd_per_day', 'daily_spend_usd', 'monthly_spend_usd'])
+    assert.deepEqual(faultsWith({ [name]: '1.00' }), [], name)
+})

@@ -20,15 +20,15 @@ async function exchange(id: string): Promise<void> {
     org: 'acme',
     id,
     cells: CRASH_CELLS,
-    amounts: [1, 1_000_000, 1, 10, 10],
+    amounts: [1, 1_000_000, 1, 10, 10, 1_000_000],
     now,
   })
   if (!admission.admitted) throw new Error('denied')
-  await store.ledger.intent(intent(id, { time: now, input_tokens: 2 }))
+  await store.ledger.intent(intent(id, { time: now, input_tokens: 2, billing: 'prepaid' }))
   say(`admitted ${id}`)
   await timersOf(Math.random() * 20)
   const cost = 1 + Math.floor(Math.random() * 1000)
-  store.limits.settle('acme', id, [1, cost, 1, cost % 3, 2], Date.now())
+  store.limits.settle('acme', id, [1, cost, 1, cost % 3, 2, cost], Date.now())
   store.ledger.outcome(outcome(id, { cost }))
   await new Promise(resolve => setImmediate(resolve))
   say(`settled ${id} ${cost}`)

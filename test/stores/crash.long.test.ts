@@ -81,6 +81,15 @@ async function balance(store: Store, admitted: Set<string>, settled: Map<string,
     async () => (await left())[1] === 1e15 - sum,
     async () => [await left(), sum],
   )
+  // So is what was taken of the balance, which is made anew here.
+  assert.equal(await store.accounts.billed('acme'), sum)
+  const id = `probe ${admitted.size}`
+  await store.limits.admit({ org: 'acme', id, cells: CRASH_CELLS, amounts: [1, 0, 0, 0, 0, 0], now: Date.now() })
+  store.limits.settle('acme', id, [], Date.now())
+  await eventually(
+    async () => (await left())[5] === 1e15 - sum,
+    async () => [await left(), sum],
+  )
   // Rates are what the rows say, but for the refill: also of exchanges that the kill cut off.
   const tokens = rows.reduce((total, row) => total + (row.outcome === 'lost' ? 2 : row.cost % 3), 0)
   for (const [i, expected] of [rows.length, tokens, 2 * rows.length].entries()) {

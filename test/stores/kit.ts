@@ -92,6 +92,14 @@ export const spend = (id: string, capacity: number, period: 'day' | 'month' = 'd
   period,
 })
 
+export const balance = (capacity: number): Cell => ({
+  id: 'o:balance',
+  scope: 'org',
+  dimension: 'balance',
+  kind: 'balance',
+  capacity,
+})
+
 /** What each exchange of crash-child.ts takes from. A unit of its buckets comes back in 17 seconds. */
 export const CRASH_CELLS: readonly Cell[] = [
   slots('o:concurrency', 100),
@@ -99,6 +107,7 @@ export const CRASH_CELLS: readonly Cell[] = [
   bucket('o:rpd', 5000, DAY),
   bucket('o:tpd', 5000, DAY, 'tokens'),
   bucket('o:itpd', 5000, DAY, 'input_tokens'),
+  balance(1e15),
 ]
 
 /** Every dimension of LIM-1 that admission holds but what is left unbilled, for organization and key: 22 cells. */

@@ -13,11 +13,15 @@ import { lint } from './lua-lint.ts'
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
 const STORES = join(import.meta.dirname, '../../stores')
+/** Name, and the lists that are in it once. */
 const SCRIPTS = new Set(
   globSync('**/*.ts', { cwd: STORES }).flatMap(file =>
-    [...readFileSync(join(STORES, file), 'utf8').matchAll(/\bscript\('(\w+)'\)/g)].map(([, name]) => name!),
+    [...readFileSync(join(STORES, file), 'utf8').matchAll(/\bscript\(('\w+'(?:, '\w+')*)\)/g)].map(([, args]) =>
+      args!.replaceAll("'", ''),
+    ),
   ),
 )
+const made = (call: string) => script(...(call.split(', ') as Parameters<typeof script>))
 const FILES = globSync('*.lua', { cwd: LUA }).map(file => basename(file, '.lua'))
 
 const lineWith = (name: string, text: string) => {
@@ -31,7 +35,7 @@ const lineWith = (name: string, text: string) => {
 test('the linter finds nothing in any script', () => {
   assert.ok(SCRIPTS.size >= 30, 'the scripts are found')
   const linted = [...SCRIPTS].map(name => {
-    const { lua, lines } = script(name)
+    const { lua, lines } = made(name)
     return { lines, faults: new Set(lint(lua).map(({ line, message }) => `${lines[line - 1]}: ${message}`)) }
   })
   // What several scripts include need not be read in each of them.
@@ -64,7 +68,7 @@ test('the linter finds what it is for', () => {
 })
 
 test('every file belongs to a script, and every constant and list to a file', () => {
-  const used = new Set([...SCRIPTS].flatMap(name => script(name).lines.map(at => at.slice(0, at.indexOf('.')))))
+  const used = new Set([...SCRIPTS].flatMap(name => made(name).lines.map(at => at.slice(0, at.indexOf('.')))))
   assert.deepEqual([...used].sort(), FILES.sort())
   const text = FILES.map(name => readFileSync(join(LUA, `${name}.lua`), 'utf8')).join('\n')
   const code = text.replace(/'[^'\n]*'|--.*/g, '')

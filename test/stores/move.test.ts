@@ -49,7 +49,8 @@ const note = (operation: string) => ({
 // A brace, a percent sign and a space are encoded in the keys of Redis, or not.
 const ORGS = ['acme', 'b{r}%20', 'zoë']
 const CELLS: readonly Cell[] = [
-  bucket('o:rpm', 1000),
+  // Slow enough to hold what was taken until the move has ended.
+  bucket('o:rpm', 30),
   bucket('o:tpd', 1e6, DAY, 'tokens'),
   bucket('k:key_1:itpm', 5000, MINUTE, 'input_tokens'),
   slots('o:conc', 10),
@@ -73,12 +74,16 @@ async function fill(store: Store): Promise<void> {
         settings: `{"plan":"${i % 2}","model_limits":{"l":{}}}`,
         keys,
         audit: note(`org create ${i}`),
+        ...(i === 2 && { credit: { id: 'inv-7', amount: 5e9, time: now, by: 'cli:ops', note: 'by wire' } }),
       },
     ])
     for (let n = 0; n < 20; n++) {
       const id = `req_${i}_${n}`
       await store.limits.admit({ org, id, cells: CELLS, amounts: [1, 50, 40, 1, 9_000_000, 9_000_000], now })
-      await store.ledger.intent(intent(id, { organization: org, key_id: 'key_1', time: now - (20 - n) * MINUTE }))
+      const billing = i === 0 ? 'standard' : 'prepaid'
+      await store.ledger.intent(
+        intent(id, { organization: org, key_id: 'key_1', time: now - (20 - n) * MINUTE, billing }),
+      )
       store.limits.settle(org, id, [1, 40 + n, 30, 1, 8_000_001 + n, 8_000_001 + n], now)
       // Amounts with a fraction, missing values, and half a surrogate pair.
       const more = n % 2 ? { ttfb_ms: null, bytes_in: 7, provider: '' } : { duration_ms: 0.1 + n, provider: 'p\ud800' }
@@ -118,6 +123,8 @@ async function booksOf(store: Store) {
     ledger: (await store.ledger.query({}))
       .map(row => ({ ...row, provider: row.provider.toWellFormed() }))
       .sort((a, b) => (a.request_id < b.request_id ? -1 : 1)),
+    credits: await each(org => store.accounts.credits(org)),
+    billed: await each(org => store.accounts.billed(org)),
     recent: await each(async org => (await store.recent(org)).map(row => row.request_id)),
     spent: await each(async org =>
       (await store.limits.peek(org, CELLS, now)).filter((_, i) => i >= 3).map(state => state.remaining),
@@ -165,6 +172,8 @@ function tablesOf(url: string) {
     idempotency: rows(
       'SELECT organization, key, fingerprint, request_id, status, headers, body, whole, asked, size FROM idempotency ORDER BY 1, 2',
     ),
+    credits: rows('SELECT * FROM credits ORDER BY 1, 2'),
+    billed: rows('SELECT * FROM billed ORDER BY 1'),
     shares: rows('SELECT * FROM shares ORDER BY 1, 2'),
     secret: rows("SELECT value FROM meta WHERE name = 'secret'"),
     min_reader: rows("SELECT value FROM meta WHERE name = 'min_reader'"),
@@ -185,7 +194,7 @@ test('a store goes from SQLite to Redis and back with everything in it', { skip 
   const there = await moveStore(move(first, redis))
   assert.deepEqual(
     Object.values(there.carried!).map(({ count }) => count),
-    [3, 4, 6, 9, there.carried!.sums.count, 60, 6, 6],
+    [3, 4, 6, 9, there.carried!.sums.count, 60, 1, 2, 6, 6],
   )
   const cost = before.ledger.reduce((sum, row) => sum + row.cost, 0)
   assert.deepEqual([there.carried!.ledger.sum, there.carried!.sums.sum], [BigInt(cost), BigInt(cost)])

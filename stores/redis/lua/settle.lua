@@ -48,8 +48,8 @@ for index = 1, groups do
     --@end
     --@each slots
     if capacity_PLACE ~= NONE then
-      -- A slot is held only while the request runs: whatever the final figure, nothing of it stays taken.
-      used_PLACE = used_PLACE - (held and amount_PLACE or 0)
+      -- A slot is held only while the request runs: its final figure is 0. That of a balance stays taken.
+      used_PLACE = used_PLACE + final_PLACE - (held and amount_PLACE or 0)
       if used_PLACE <= 0 then used_PLACE = 0 end
     end
     --@end
