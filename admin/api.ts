@@ -305,14 +305,14 @@ async function listKeys(asked: Asked): Promise<ApiAnswer> {
 
 async function showUsage(asked: Asked): Promise<ApiAnswer> {
   const { sources, query } = asked
-  known(query, 'since', 'until')
+  known(query, 'since', 'until', 'tag')
   await found(asked)
   const now = sources.now()
   const date = new Date(now)
   const since = timeOf(query, 'since') ?? Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1)
   const until = timeOf(query, 'until') ?? now
   if (until - since > 366 * 86_400_000) throw new Refused(400, 'invalid', 'since, until: at most 366 days at once')
-  const usage = await usageByKeyAndModel(sources.store, asked.ids[0]!, since, until)
+  const usage = await usageByKeyAndModel(sources.store, asked.ids[0]!, since, until, query.get('tag') ?? undefined)
   const [from, to] = [since, until].map(time => new Date(time).toISOString())
   return { status: 200, body: { since: from, until: to, usage } }
 }

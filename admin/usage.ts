@@ -65,21 +65,25 @@ export class UseByKey {
 export interface KeyModelUsage extends UsageTotals {
   key: string
   model: string
+  /** Of the tag that was asked for. */
+  tag?: string
 }
 
-/** The use of an organization by key and model, from `since` until before `until` (Unix ms). */
+/** The use of an organization by key and model, and by the values of a tag where one is given, from `since` until before `until` (Unix ms). */
 export async function usageByKeyAndModel(
   store: Store,
   organization: string,
   since: number,
   until: number,
+  tag?: string,
 ): Promise<KeyModelUsage[]> {
   const sums = new Map<string, KeyModelUsage>()
-  for await (const page of store.usage({ org: organization, since, until })) {
+  for await (const page of store.usage({ org: organization, since, until, ...(tag !== undefined && { tag }) })) {
     for (const part of page) {
-      const name = `${part.key_id}\n${part.model}`
+      const name = `${part.key_id}\n${part.model}\n${part.tag ?? ''}`
+      const of = part.tag === undefined ? {} : { tag: part.tag }
       let sum = sums.get(name)
-      if (!sum) sums.set(name, (sum = { key: part.key_id, model: part.model, ...noUse() }))
+      if (!sum) sums.set(name, (sum = { key: part.key_id, model: part.model, ...of, ...noUse() }))
       addUse(sum, part)
     }
   }

@@ -91,6 +91,7 @@ const WORDS: Record<Name, string> = {
   spend: 'spend of the present day or month',
   levels: 'levels of rate limits',
   sums: 'sums of the ledger by hour',
+  tagged: 'sums of the values of tags by hour',
   ledger: 'rows of the ledger',
   credits: 'credits',
   billed: 'balances that rows were billed to',

@@ -33,9 +33,10 @@ const HELP = `Usage: sluice usage [FILE] [OPTIONS]
 Sums of the ledger of FILE's store (default gateway.yaml).
 
   --org ID --key ID --model ID   only these
+  --tag NAME                     only rows with this tag (usage-capture: { tags }); group by it with \`tag\`
   --since WHEN --until WHEN      2026-11-01, 2026-11-01T12:00:00Z, or an age: 24h, 7d, 30m (default: the running UTC month)
   --month WHEN                   a whole UTC month: 2026-11
-  --group-by LIST                organization, key, model, provider, surface, outcome, day, hour, month; comma-separated (default: organization,model)
+  --group-by LIST                organization, key, model, provider, surface, outcome, tag, day, hour, month; comma-separated (default: organization,model)
   --rows                         the single rows instead of sums
   --json | --csv                 for programs; amounts in nano-USD (1e-9 USD)
   --config FILE                  the same as FILE
@@ -49,11 +50,14 @@ const GROUPS = {
   provider: (row: UsageSum) => row.provider || '-',
   surface: (row: UsageSum) => row.surface || '-',
   outcome: (row: UsageSum) => row.outcome,
+  tag: (row: UsageSum) => row.tag ?? '-',
   hour: (row: UsageSum) => new Date(row.time).toISOString().slice(0, 13) + ':00Z',
   day: (row: UsageSum) => new Date(row.time).toISOString().slice(0, 10),
   month: (row: UsageSum) => new Date(row.time).toISOString().slice(0, 7),
 }
 type Group = keyof typeof GROUPS
+/** What sums of a tag do not tell. */
+const NOT_BY_TAG: readonly Group[] = ['provider', 'surface', 'outcome']
 
 export const SUMS = ['requests', ...FIGURES] as const
 
@@ -124,6 +128,7 @@ function parse(args: readonly string[], now: number): UsageRequest | 'help' {
         org: text,
         key: text,
         model: text,
+        tag: text,
         since: text,
         until: text,
         'group-by': text,
@@ -149,6 +154,17 @@ function parse(args: readonly string[], now: number): UsageRequest | 'help' {
   const until = string('until')
   if (month !== undefined && (since !== undefined || until !== undefined))
     throw new UsageError('--month is a --since and an --until by itself')
+  const tag = string('tag')
+  if (tag !== undefined && values['rows']) throw new UsageError('--tag is for sums; rows have all their tags')
+  const named = (string('group-by') ?? (tag === undefined ? 'organization,model' : 'organization,tag')).split(',')
+  const groups = named.map(name => {
+    if (!Object.hasOwn(GROUPS, name))
+      throw new UsageError(`cannot group by ${name}; there are ${Object.keys(GROUPS).join(', ')}`)
+    if (name === 'tag' && tag === undefined) throw new UsageError('--group-by tag needs --tag NAME')
+    if (tag !== undefined && NOT_BY_TAG.includes(name as Group))
+      throw new UsageError(`sums of a tag do not tell ${name}; take it out of --group-by`)
+    return name as Group
+  })
   return {
     store,
     config: string('config'),
@@ -157,15 +173,12 @@ function parse(args: readonly string[], now: number): UsageRequest | 'help' {
       org: string('org'),
       key: string('key'),
       model: string('model'),
+      tag,
       since: since === undefined ? Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1) : when(since, now),
       until: until === undefined ? undefined : when(until, now),
       ...(month !== undefined && wholeMonth(month)),
     },
-    groups: (string('group-by') ?? 'organization,model').split(',').map(name => {
-      if (!Object.hasOwn(GROUPS, name))
-        throw new UsageError(`cannot group by ${name}; there are ${Object.keys(GROUPS).join(', ')}`)
-      return name as Group
-    }),
+    groups,
     rows: values['rows'] === true,
     format: values['json'] ? 'json' : values['csv'] ? 'csv' : 'table',
   }

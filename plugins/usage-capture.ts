@@ -2,6 +2,7 @@ import type { FinishEvent, ProviderUsage, StreamEvent, Usage } from '../core/can
 import { ZERO_USAGE } from '../core/canon/events.ts'
 import { cost } from '../core/canon/money.ts'
 import { conversation, definePlugin, type Exchange, estimate, type Settlement, slot, usage } from '../core/plugin.ts'
+import { object } from '../core/tools/vocabulary.ts'
 import { TokenCounter } from '../meter/index.ts'
 import {
   callReport,
@@ -13,6 +14,7 @@ import {
   reservation,
   takenOver,
 } from './shared/slots.ts'
+import { tagReader, tags } from './shared/tags.ts'
 
 const tally = slot<Tally>('tally')
 /** Bytes of a proxied reply. */
@@ -26,9 +28,11 @@ const repliedBytes = slot<number>('repliedBytes')
 export const usageCapture = definePlugin({
   name: 'usage-capture',
   summary: 'Counts the reply, prices it, and closes the ledger row.',
+  config: object({ tags }),
   mayProvide: [tally, repliedBytes, consumption],
   providesLate: [usage],
-  create(_, context) {
+  create({ tags }, context) {
+    const tagsOf = tagReader(tags, context.secret)
     return {
       onEvent(x, event) {
         let count = x.peek(tally)
@@ -64,6 +68,7 @@ export const usageCapture = definePlugin({
           x.set(consumption, { usage: used, sent, unbilled: left ? Math.max(0, cost - final.cost) : 0 })
         }
         const received = x.peek(receivedBytes)
+        const tagged = tagsOf(x)
         const row = {
           request_id: x.id,
           provider: report?.served?.provider ?? '',
@@ -72,6 +77,7 @@ export const usageCapture = definePlugin({
           cost: final.cost,
           duration_ms: Math.round(settlement.durationMs),
           ttfb_ms: settlement.ttfbMs === null ? null : Math.round(settlement.ttfbMs),
+          ...(tagged !== '' && { tags: tagged }),
           ...(received !== undefined && { bytes_in: received, bytes_out: x.peek(repliedBytes) ?? 0 }),
         }
         // A reply of one body counts as delivered, and is sent once the row is written.

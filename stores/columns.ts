@@ -26,6 +26,7 @@ export const LEDGER_COLUMNS = [
   'bytes_in',
   'bytes_out',
   'input_tokens',
+  'tags',
 ] as const
 
 export type LedgerColumn = (typeof LEDGER_COLUMNS)[number]

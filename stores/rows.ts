@@ -41,6 +41,7 @@ export const ROW_COLUMNS = [
   'ttfb_ms',
   'bytes_in',
   'bytes_out',
+  'tags',
 ] as const satisfies readonly LedgerColumn[]
 
 export type RowValue = string | number | null
@@ -81,6 +82,7 @@ export function rowJson(intent: string, row: LedgerOutcome, charges: readonly Ch
     row.ttfb_ms,
     row.bytes_in ?? null,
     row.bytes_out ?? null,
+    row.tags ?? '',
   ]
   if (charges) for (const [cell, period, index, amount] of charges) values.push(cell, period, index, amount)
   return intent.slice(0, -1) + ',' + JSON.stringify(values).slice(1)

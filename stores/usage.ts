@@ -44,8 +44,17 @@ export function divide({ since = 0, until = Number.POSITIVE_INFINITY }: UsageFil
   return { first, end, rest: ends.filter(range => range.since < range.until) }
 }
 
+/** Rows as sums: those that have the tag, where one is asked for. */
+export function sumsOf(rows: readonly LedgerRow[], { tag }: UsageFilter): UsageSum[] {
+  if (tag === undefined) return rows.map(sumOf)
+  return rows.flatMap(row => {
+    const value = row.tags ? (JSON.parse(row.tags) as Record<string, string>)[tag] : undefined
+    return value === undefined ? [] : [{ ...sumOf(row), provider: '', surface: '', outcome: '' as const, tag: value }]
+  })
+}
+
 /** One row as a sum. */
-export function sumOf(row: LedgerRow): UsageSum {
+function sumOf(row: LedgerRow): UsageSum {
   const { time, organization, key_id, model, provider, surface, outcome } = row
   const { input, cached, cacheWrite, output, reasoning, searches, cost } = row
   return {

@@ -191,6 +191,8 @@ export interface LedgerOutcome {
   /** Proxy routes only: the bytes of request and reply. */
   bytes_in?: number
   bytes_out?: number
+  /** For whom the request was within its key: JSON of texts by the name of the tag. Left out for nobody. */
+  tags?: string
 }
 export type LedgerRow = LedgerIntent & Omit<LedgerOutcome, 'usage'> & Usage
 
@@ -203,11 +205,13 @@ export interface UsageSum extends Omit<Usage, 'estimated'> {
   model: string
   provider: string
   surface: string
-  outcome: Outcome
+  outcome: Outcome | ''
   /** Number of rows. */
   requests: number
   /** nano-USD. */
   cost: number
+  /** Of sums by a tag: its value. Provider, surface and outcome are '' then. */
+  tag?: string
 }
 
 /** The figures of several sums together, as `sluice usage` and the admin API name them; `cost` is nano-USD. */
@@ -235,6 +239,8 @@ export interface UsageFilter {
   model?: string
   since?: number
   until?: number
+  /** The name of a tag: the rows that have it, by its values. */
+  tag?: string
 }
 
 export interface Ledger {

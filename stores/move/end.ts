@@ -19,6 +19,12 @@ export interface Balance {
   credits: Credit[]
 }
 
+/** What the rows of one hour with one value of a tag used: `time` is when the hour began, Unix ms. */
+export interface TaggedSum extends Omit<UsageSum, 'provider' | 'surface' | 'outcome' | 'tag'> {
+  tag: string
+  value: string
+}
+
 /** A reply of an idempotency key; `reply` is null when it is not kept. `expires`: Unix ms. */
 export interface KeptReply {
   organization: string
@@ -47,7 +53,8 @@ export interface Carried {
   cells: Cells
   sums: UsageSum
   ledger: LedgerRow
-  /** After the ledger, whose rows SQLite counts as they are written. */
+  /** These two after the ledger, whose rows SQLite counts in them as they are written. */
+  tagged: TaggedSum
   balances: Balance
   idempotency: KeptReply
   records: KeptRecord
@@ -59,6 +66,7 @@ export const KINDS: readonly Kind[] = [
   'cells',
   'sums',
   'ledger',
+  'tagged',
   'balances',
   'idempotency',
   'records',

@@ -73,6 +73,7 @@ export const NAMES = {
   levels: 'units',
   sums: 'nano-USD',
   ledger: 'nano-USD',
+  tagged: 'nano-USD',
   credits: 'nano-USD',
   billed: 'nano-USD',
   idempotency: 'bytes',
@@ -287,6 +288,10 @@ function entriesOf<K extends Kind>(kind: K, item: Carried[K]): Entry[] {
         // Part of a unit may be lost between buckets that share their time (cells.ts).
         ...levels.map(({ cell, used, at }): Entry => ['levels', used, [organization, cell, used, Math.round(at)]]),
       ]
+    }
+    case 'tagged': {
+      const { cost, ...sum } = item as Carried['tagged']
+      return [['tagged', cost, [cost, ...Object.entries(sum).sort(([a], [b]) => (a < b ? -1 : 1))]]]
     }
     case 'sums': {
       const { cost, ...sum } = item as Carried['sums']

@@ -23,12 +23,23 @@ import { RedisClient, tagOf } from '../redis/client.ts'
 import { drainOf, holdsDrained, readDrained } from '../redis/drained.ts'
 import { FORMAT, HELD, LEASE_PREFIX, STEPS } from '../redis/format.ts'
 import { indexOf } from '../redis/idempotency.ts'
-import { BILLED, LAST, MONTHS, SHIPPED, STREAM, SUMMED, scanStream, sentKey, toColumns } from '../redis/ledger.ts'
+import {
+  BILLED,
+  LAST,
+  MONTHS,
+  SHIPPED,
+  STREAM,
+  SUMMED,
+  scanStream,
+  sentKey,
+  TAGGED,
+  toColumns,
+} from '../redis/ledger.ts'
 import { script } from '../redis/scripts.ts'
-import { scanUsage } from '../redis/usage.ts'
+import { scanAllTagged, scanUsage } from '../redis/usage.ts'
 import { FIGURES, HOUR_MS, monthIndex } from '../usage.ts'
 import { cellsOf, groupsOf } from './cells.ts'
-import type { Balance, Carried, Cells, Drop, End, KeptRecord, KeptReply, Kind } from './end.ts'
+import type { Balance, Carried, Cells, Drop, End, KeptRecord, KeptReply, Kind, TaggedSum } from './end.ts'
 
 const SCRIPTS = {
   append: script('append'),
@@ -175,6 +186,7 @@ export class RedisEnd implements End {
       audit: () => this.#audit(),
       cells: () => this.#cells(now, drop),
       sums: () => this.#sums(),
+      tagged: () => scanAllTagged(this.#client),
       ledger: () => this.#ledger(),
       balances: () => this.#balances(),
       idempotency: () => this.#replies(now, drop),
@@ -189,6 +201,7 @@ export class RedisEnd implements End {
       audit: this.#writeAudit,
       cells: this.#writeCells,
       sums: this.#writeSums,
+      tagged: this.#writeTagged,
       ledger: this.#writeLedger,
       balances: this.#writeBalances,
       idempotency: this.#writeReplies,
@@ -244,7 +257,7 @@ export class RedisEnd implements End {
 
   async *#sums(): AsyncGenerator<Carried['sums'][]> {
     // Rows of a release without sums are counted first, as a gateway does it bit by bit.
-    const keys = [STREAM, sentKey(''), SUMMED, MONTHS, SHIPPED, LAST, BILLED]
+    const keys = [STREAM, sentKey(''), SUMMED, MONTHS, SHIPPED, LAST, BILLED, TAGGED]
     while ((await this.#client.script(SCRIPTS.append, keys, ['', '0', '[]', '', '', '', ''])) === 1);
     yield* scanUsage(this.#client, this.#drained, {})
   }
@@ -353,17 +366,15 @@ export class RedisEnd implements End {
 
   readonly #writeSums = async (items: readonly Carried['sums'][]): Promise<void> => {
     await this.#each(items, ROWS, async (redis, sum) => {
-      const { time, organization, key_id, model, provider, surface, outcome, requests, ...figures } = sum
-      const number = monthIndex(time)
-      const month = `${MONTHS}:${new Date(Date.UTC(1970, number, 1)).toISOString().slice(0, 7)}`
-      const field = [time / HOUR_MS, key_id, model, provider, surface, outcome].join('\n')
-      const value = [requests, ...FIGURES.map(name => figures[name === 'cache_write' ? 'cacheWrite' : name])].join(' ')
-      await Promise.all([
-        redis.hset(`${month}:${organization}`, field, value),
-        redis.sadd(month, organization),
-        redis.zadd(MONTHS, number, month),
-      ])
+      const { key_id, model, provider, surface, outcome } = sum
+      await writeSum(redis, MONTHS, sum, [key_id, model, provider, surface, outcome])
     })
+  }
+
+  readonly #writeTagged = async (items: readonly TaggedSum[]): Promise<void> => {
+    await this.#each(items, ROWS, (redis, sum) =>
+      writeSum(redis, TAGGED, sum, [sum.tag, sum.value, sum.key_id, sum.model]),
+    )
   }
 
   readonly #writeLedger = async (items: readonly LedgerRow[]): Promise<void> => {
@@ -478,6 +489,23 @@ export class RedisEnd implements End {
       } while (cursor !== '0')
     }
   }
+}
+
+/** @param name what names a sum beside its hour and organization */
+async function writeSum(
+  redis: Redis | Cluster,
+  base: string,
+  sum: Carried['sums'] | TaggedSum,
+  name: readonly string[],
+): Promise<void> {
+  const number = monthIndex(sum.time)
+  const month = `${base}:${new Date(Date.UTC(1970, number, 1)).toISOString().slice(0, 7)}`
+  const value = [sum.requests, ...FIGURES.map(name => sum[name === 'cache_write' ? 'cacheWrite' : name])].join(' ')
+  await Promise.all([
+    redis.hset(`${month}:${sum.organization}`, [sum.time / HOUR_MS, ...name].join('\n'), value),
+    redis.sadd(month, sum.organization),
+    redis.zadd(base, number, month),
+  ])
 }
 
 /** The organization of a hash tag (`tagOf`). */

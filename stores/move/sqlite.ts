@@ -13,10 +13,10 @@ import { markBytes } from '../marks.ts'
 import { SqliteAccounts } from '../sqlite/accounts.ts'
 import { toRow } from '../sqlite/ledger.ts'
 import { MIN_READER, MOVE, makePrivate, prepare, STEPS } from '../sqlite/schema.ts'
-import { SUM_SLICE, toSum, USAGE_KEY } from '../sqlite/usage.ts'
+import { SUM_SLICE, TAGGED_KEY, toSum, USAGE_KEY } from '../sqlite/usage.ts'
 import { FIGURES, HOUR_MS } from '../usage.ts'
 import { levelPlace } from './cells.ts'
-import type { Balance, Carried, Cells, Drop, End, KeptRecord, KeptReply, Kind } from './end.ts'
+import type { Balance, Carried, Cells, Drop, End, KeptRecord, KeptReply, Kind, TaggedSum } from './end.ts'
 
 /** A batch has at most this many rows, and about this many bytes. */
 const ROWS = 500
@@ -119,6 +119,7 @@ export class SqliteEnd implements End {
       'audit',
       'credits',
       'billed',
+      'tagged',
     ])
       if (this.#sql(`SELECT 1 FROM ${table} LIMIT 1`).get()) return `${this.#file} has rows in its table ${table}`
     return null
@@ -168,6 +169,7 @@ export class SqliteEnd implements End {
       audit: () => this.#rows('SELECT organization, entry FROM audit ORDER BY id', row => row),
       cells: () => this.#cells(now, drop),
       sums: () => this.#sums(),
+      tagged: () => this.#rows('SELECT * FROM tagged', toTagged),
       ledger: () => this.#rows('SELECT rowid, * FROM ledger ORDER BY rowid', toRow),
       balances: () => this.#balances(),
       idempotency: () => this.#rows('SELECT * FROM idempotency ORDER BY expires, rowid', toReply),
@@ -194,6 +196,7 @@ export class SqliteEnd implements End {
       audit: this.#note,
       cells: this.#levels,
       sums: this.#sum,
+      tagged: this.#tagged,
       ledger: this.#row,
       balances: this.#balance,
       idempotency: this.#reply,
@@ -330,9 +333,20 @@ export class SqliteEnd implements End {
     return insert.run(...key, requests, ...values).changes > 0
   }
 
+  readonly #tagged = (sum: TaggedSum): boolean => {
+    const { time, organization, tag, value, key_id, model, requests, ...figures } = sum
+    const values = FIGURES.map(name => figures[name === 'cache_write' ? 'cacheWrite' : name])
+    const insert = this.#sql(
+      `INSERT OR REPLACE INTO tagged (${TAGGED_KEY}, requests, ${FIGURES.join(', ')})
+       VALUES (?, ?, ?, ?, ?, ?, ?${', ?'.repeat(FIGURES.length)})`,
+    )
+    insert.run(time / HOUR_MS, organization, tag, value, key_id, model, requests, ...values)
+    return true
+  }
+
   readonly #row = (row: Carried['ledger']): boolean => {
     const values = LEDGER_COLUMNS.map(name => {
-      const value = row[name === 'cache_write' ? 'cacheWrite' : name] ?? null
+      const value = row[name === 'cache_write' ? 'cacheWrite' : name] ?? (name === 'tags' ? '' : null)
       return typeof value === 'boolean' ? Number(value) : value
     })
     const insert = this.#sql(
@@ -388,6 +402,10 @@ export class SqliteEnd implements End {
     if (!statement) this.#statements.set(text, (statement = this.#db.prepare(text)))
     return statement
   }
+}
+
+function toTagged({ hour, cache_write, ...same }: Record<string, unknown>): TaggedSum {
+  return { ...same, time: (hour as number) * HOUR_MS, cacheWrite: cache_write } as unknown as TaggedSum
 }
 
 function metaOf(db: DatabaseSync, name: string): string | undefined {

@@ -91,6 +91,8 @@ function isBetween(line: string, since: number, until: number): boolean {
 /** The row of a line as `shipRow` writes it. */
 function fromLine(line: string): LedgerRow {
   const { cache_write, ttfb_ms, ...rest } = JSON.parse(line) as Record<string, unknown>
-  const row = Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== null))
+  const row = Object.fromEntries(
+    Object.entries(rest).filter(([name, value]) => value !== null && !(name === 'tags' && value === '')),
+  )
   return { ...row, cacheWrite: cache_write, ttfb_ms } as unknown as LedgerRow
 }

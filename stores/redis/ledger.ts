@@ -25,6 +25,8 @@ export const SHIPPED = `{${STREAM}}:shipped`
 /** Keys of the sums of the stream's entries (usage.ts), in its slot: what is counted, and the months that have sums. */
 export const SUMMED = `{${STREAM}}:summed`
 export const MONTHS = `{${STREAM}}:usage`
+/** As `MONTHS`, of the values of tags. */
+export const TAGGED = `{${STREAM}}:tagged`
 /**
  * With an organization's id behind it, the list of the ids of its last entries, the latest first. They are noted when an
  * entry is counted, so that those of gateways of an earlier release are noted, too.
@@ -141,7 +143,7 @@ export class RedisLedgerSink implements LedgerSink {
   ): Promise<boolean> {
     const { minId, month, target, least, keep } = this.#retention()
     const args = [minId, anew ? '1' : '0', `[${rows.join()}]`, month, target, least, keep]
-    const keys = [STREAM, sentKey(instance), SUMMED, MONTHS, SHIPPED, LAST, BILLED]
+    const keys = [STREAM, sentKey(instance), SUMMED, MONTHS, SHIPPED, LAST, BILLED, TAGGED]
     return (await client.script(APPEND_SCRIPT, keys, args, redis)) === 1
   }
 
@@ -308,7 +310,7 @@ function toFields(row: string): string {
 export function fromFields(fields: readonly string[]): LedgerRow {
   // `toFields` leaves out empty values. A missing text is '', and null is for the one number that may be missing.
   const row: Record<string, unknown> = { ttfb_ms: null }
-  for (const name of LEDGER_COLUMNS) if (!NUMBERS.has(name)) row[name] = ''
+  for (const name of LEDGER_COLUMNS) if (!NUMBERS.has(name) && name !== 'tags') row[name] = ''
   for (let i = 0; i < fields.length; i += 2) {
     const name = fields[i] as LedgerColumn
     row[name] = NUMBERS.has(name) ? Number(fields[i + 1]) : fields[i + 1]

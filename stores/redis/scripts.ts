@@ -91,7 +91,7 @@ export const INSERTS: Inserts = {
     /** Has one entry in the scripts of organizations with a balance. */
     balance: [],
     /** The columns of the ledger that append.lua reads. */
-    counted: ['time', 'organization', ...TEXTS, ...FIGURES].map(name => ({ COLUMN: name })),
+    counted: ['time', 'organization', 'tags', ...TEXTS, ...FIGURES].map(name => ({ COLUMN: name })),
     text: TEXTS.map(name => ({ COLUMN: name })),
     /** The figures that append.lua sums, and their places in a sum: its hour and the number of rows come first. */
     figure: FIGURES.map((name, i) => ({ COLUMN: name, INDEX: i + 3 })),

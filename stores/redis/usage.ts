@@ -8,13 +8,16 @@
  *   {sluice:ledger}:usage:2026-11:ORG   hash. Field: hour since 1970, key, model, provider, surface and outcome, with line
  *                                       breaks between; value: number of rows, then FIGURES, with spaces between
  *
+ *   {sluice:ledger}:tagged…             the same for the values of tags, which only rows with tags have. Field: hour, tag,
+ *                                       value, key and model
+ *
  * With `ledger.keep` a month is dropped when all its rows are older.
  */
 import type { LedgerRow, UsageFilter, UsageSum } from '../../core/ports/store.ts'
-import { divide, HOUR_MS, monthIndex, sumOf } from '../usage.ts'
+import { divide, HOUR_MS, monthIndex, sumsOf } from '../usage.ts'
 import type { RedisClient } from './client.ts'
 import { readDrained } from './drained.ts'
-import { MONTHS, STREAM, SUMMED, scanRows, scanStream } from './ledger.ts'
+import { MONTHS, STREAM, SUMMED, scanRows, scanStream, TAGGED } from './ledger.ts'
 
 /** One HSCAN or SSCAN reads about this many members, and this many hashes are read at once. */
 const PAGE = 500
@@ -36,7 +39,7 @@ export async function* scanUsage(
   read?: (rows: number) => void,
 ): AsyncGenerator<UsageSum[]> {
   if (!(await isCounted(client))) {
-    for await (const page of scanRows(client, drained, filter, read)) yield page.map(sumOf)
+    for await (const page of scanRows(client, drained, filter, read)) yield sumsOf(page, filter)
     return
   }
   const { first, end, rest } = divide(filter, 0)
@@ -48,15 +51,24 @@ export async function* scanUsage(
       const rows = rowsOf.get(time / HOUR_MS)
       if (rows !== undefined) rowsOf.set(time / HOUR_MS, rows + requests)
     }
+    if (filter.tag !== undefined) continue
     const whole = page.filter(({ time }) => time >= first * HOUR_MS && time < end * HOUR_MS)
     if (whole.length) yield whole
   }
+  // The rows of an hour are counted by all sums, and its values of a tag by those of the tag.
+  if (filter.tag !== undefined)
+    for await (const page of scanSums(client, filter, TAGGED)) {
+      read?.(page.length)
+      const whole = page.filter(({ time }) => time >= first * HOUR_MS && time < end * HOUR_MS)
+      if (whole.length) yield whole
+    }
   for (const range of rest) {
     const hour = Math.floor(range.since / HOUR_MS)
     const inHour = { ...filter, since: hour * HOUR_MS, until: (hour + 1) * HOUR_MS }
     for await (const page of scanSome(client, drained, inHour, rowsOf.get(hour)!, read)) {
       const rows = page.filter(({ time }) => time >= range.since && time < range.until)
-      if (rows.length) yield rows.map(sumOf)
+      const sums = sumsOf(rows, filter)
+      if (sums.length) yield sums
     }
   }
 }
@@ -112,7 +124,8 @@ async function* scanSome(
 /** Pages of the matching sums of all hours that the range touches. */
 async function* scanSums(
   client: RedisClient,
-  { org, key, model, since = 0, until = Number.POSITIVE_INFINITY }: UsageFilter,
+  { org, key, model, tag, since = 0, until = Number.POSITIVE_INFINITY }: UsageFilter,
+  base: typeof MONTHS | typeof TAGGED = MONTHS,
 ): AsyncGenerator<UsageSum[]> {
   const { redis } = client
   const begin = Math.floor(since / HOUR_MS) * HOUR_MS
@@ -125,7 +138,8 @@ async function* scanSums(
       const reply = await client.call(redis.hscan(`${month}:${organization}`, cursor, 'COUNT', PAGE))
       cursor = reply[0]
       for (let i = 0; i < reply[1].length; i += 2) {
-        const sum = toSum(organization, reply[1][i]!, reply[1][i + 1]!)
+        const sum = (base === TAGGED ? toTagged : toSum)(organization, reply[1][i]!, reply[1][i + 1]!)
+        if (base === TAGGED && reply[1][i]!.split('\n', 2)[1] !== tag) continue
         if (key !== undefined && sum.key_id !== key) continue
         if (model !== undefined && sum.model !== model) continue
         if (sum.time >= begin && sum.time < until) sums.set(reply[1][i]!, sum)
@@ -133,7 +147,7 @@ async function* scanSums(
     } while (cursor !== '0')
     return [...sums.values()]
   }
-  for (const month of await client.call(redis.zrangebyscore(MONTHS, monthIndex(since), to))) {
+  for (const month of await client.call(redis.zrangebyscore(base, monthIndex(since), to))) {
     const organizations = org === undefined ? await members(client, month) : [org]
     for (let i = 0; i < organizations.length; i += TOGETHER) {
       const some = organizations.slice(i, i + TOGETHER)
@@ -141,6 +155,20 @@ async function* scanSums(
       if (page.length) yield page
     }
   }
+}
+
+/** Pages of all sums of the values of tags, with the name of the tag. */
+export async function* scanAllTagged(
+  client: RedisClient,
+): AsyncGenerator<(UsageSum & { tag: string; value: string })[]> {
+  for (const month of await client.call(client.redis.zrangebyscore(TAGGED, '-inf', '+inf')))
+    for (const organization of await members(client, month)) {
+      const fields = await client.call(client.redis.hgetall(`${month}:${organization}`))
+      yield Object.entries(fields).map(([field, value]) => {
+        const { provider: _, surface: __, outcome: ___, tag, ...sum } = toTagged(organization, field, value)
+        return { ...sum, tag: field.split('\n', 2)[1]!, value: tag! } as UsageSum & { tag: string; value: string }
+      })
+    }
 }
 
 async function members(client: RedisClient, set: string): Promise<string[]> {
@@ -152,6 +180,11 @@ async function members(client: RedisClient, set: string): Promise<string[]> {
     for (const member of reply[1]) all.add(member)
   } while (cursor !== '0')
   return [...all]
+}
+
+function toTagged(organization: string, field: string, value: string): UsageSum {
+  const [hour, , tag, key_id, model] = field.split('\n')
+  return { ...toSum(organization, [hour, key_id, model, '', '', ''].join('\n'), value), tag }
 }
 
 function toSum(organization: string, field: string, value: string): UsageSum {

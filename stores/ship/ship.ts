@@ -96,7 +96,7 @@ const NULLABLE: ReadonlySet<LedgerColumn> = new Set(['ttfb_ms', 'bytes_in', 'byt
 export function shipRow(row: LedgerRow): ShipRow {
   const values = LEDGER_COLUMNS.map(name => {
     const value = row[name === 'cache_write' ? 'cacheWrite' : name]
-    return [name, clean(value ?? (NULLABLE.has(name) ? null : 0))]
+    return [name, clean(value ?? (name === 'tags' ? '' : NULLABLE.has(name) ? null : 0))]
   })
   return { id: row.request_id, time: row.time, json: JSON.stringify(Object.fromEntries(values)) }
 }

@@ -4,9 +4,9 @@ import { setImmediate } from 'node:timers/promises'
 import { type Ledger, type LedgerRow, RECENT_ROWS, type UsageFilter, type UsageSum } from '../../core/ports/store.ts'
 import { appendAll } from '../../core/tools/append.ts'
 import type { Entry, LedgerSink } from '../ledger.ts'
-import { divide, sumOf } from '../usage.ts'
+import { divide, sumsOf } from '../usage.ts'
 import { packEntries } from './tables.ts'
-import { scanHours, summedSince } from './usage.ts'
+import { scanHours, scanTagged, summedSince } from './usage.ts'
 import type { Writer } from './writer.ts'
 
 type Filter = Parameters<Ledger['query']>[0]
@@ -98,14 +98,16 @@ export async function recentRows(db: DatabaseSync, org: string): Promise<LedgerR
 /** Pages of sums of the matching rows, in any order. */
 export async function* scanUsage(db: DatabaseSync, filter: UsageFilter): AsyncGenerator<UsageSum[]> {
   const { first, end, rest } = divide(filter, summedSince(db))
-  for (const range of rest) for await (const page of scanLedger(db, { ...filter, ...range })) yield page.map(sumOf)
-  if (first < end) yield* scanHours(db, filter, first, end)
+  for (const range of rest) for await (const page of scanLedger(db, { ...filter, ...range })) yield sumsOf(page, filter)
+  if (first < end) yield* (filter.tag === undefined ? scanHours : scanTagged)(db, filter, first, end)
 }
 
 export function toRow(columns: Record<string, unknown>): LedgerRow {
-  const { rowid: _, charged: __, cache_write, estimated, bytes_in, bytes_out, ...same } = columns
+  const { rowid: _, charged: __, cache_write, estimated, bytes_in, bytes_out, tags, ...same } = columns
   const row = { ...same, cacheWrite: cache_write, estimated: estimated === 1 } as LedgerRow
   if (bytes_in !== null) row.bytes_in = bytes_in as number
   if (bytes_out !== null) row.bytes_out = bytes_out as number
+  // A database that no gateway of this release has opened has no such column.
+  if (tags) row.tags = tags as string
   return row
 }

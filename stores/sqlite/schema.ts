@@ -4,7 +4,7 @@ import type { DatabaseSync } from 'node:sqlite'
 import { checkFormat, checkMove, FormatRefused, type Mark, markOf } from '../format.ts'
 import { createPrivate } from '../private-file.ts'
 import { ACCOUNT_TABLES, AUDIT_TABLE, BALANCE_TABLES, KEY_INDEX, NAME_TABLES } from './accounts.ts'
-import { USAGE_TABLES } from './usage.ts'
+import { TAG_TABLES, USAGE_TABLES } from './usage.ts'
 
 export interface SchemaStep extends Mark {
   /**
@@ -205,6 +205,8 @@ export const STEPS: readonly SchemaStep[] = [
   { version: 10, minReader: 1, run: db => db.exec(IDEMPOTENCY_MARKS) },
   // An earlier release cannot read the settings of an organization with a balance, and serves it to nobody.
   { version: 11, minReader: 1, run: db => db.exec(BALANCE_TABLES) },
+  // Earlier releases book rows without tags.
+  { version: 12, minReader: 1, run: db => db.exec(TAG_TABLES) },
 ]
 
 /**

@@ -39,6 +39,58 @@ CREATE TRIGGER ledger_summed AFTER INSERT ON ledger WHEN NEW.time >= (SELECT sin
 END;
 `
 
+const TAG_TEXTS = ['organization', 'tag', 'value', 'key_id', 'model'] as const
+export const TAGGED_KEY = `hour, ${TAG_TEXTS.join(', ')}`
+
+/** Tags of rows, and the sums of each value of a tag, which only rows with tags have. */
+export const TAG_TABLES = `
+ALTER TABLE ledger ADD COLUMN tags TEXT NOT NULL DEFAULT '';
+CREATE TABLE tagged (
+  hour INTEGER NOT NULL,
+  ${TAG_TEXTS.map(name => `${name} TEXT NOT NULL`).join(',\n  ')},
+  ${COUNTS.map(name => `${name} INTEGER NOT NULL`).join(',\n  ')},
+  PRIMARY KEY (${TAGGED_KEY})
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER ledger_tagged AFTER INSERT ON ledger WHEN NEW.tags <> '' BEGIN
+  INSERT INTO tagged (${TAGGED_KEY}, ${COUNTS.join(', ')})
+  SELECT NEW.time / ${HOUR_MS}, NEW.organization, t.key, t.value, NEW.key_id, NEW.model, 1,
+    ${FIGURES.map(name => `NEW.${name}`).join(', ')}
+  FROM json_each(NEW.tags) AS t WHERE true ${ADD};
+END;
+`
+
+/** Pages of the sums of one tag of whole hours: from `first` until before `end`, counted from 1970. */
+export async function* scanTagged(
+  db: DatabaseSync,
+  { org, key, model, tag }: UsageFilter,
+  first: number,
+  end: number,
+): AsyncGenerator<UsageSum[]> {
+  const only = [
+    ['organization', org],
+    ['key_id', key],
+    ['model', model],
+  ].filter(([, value]) => value !== undefined) as [string, string][]
+  const where = only.map(([name]) => ` AND ${name} = ?`).join('')
+  const next = db.prepare(
+    `SELECT * FROM tagged WHERE (${TAGGED_KEY}) > (?, ?, ?, ?, ?, ?) AND hour < ? AND tag = ?${where}
+     ORDER BY ${TAGGED_KEY} LIMIT ${PAGE}`,
+  )
+  let after: (string | number)[] = [first, ...TAG_TEXTS.map(() => '')]
+  for (;;) {
+    const page = next.all(...after, end, tag!, ...only.map(([, value]) => value))
+    if (page.length) yield page.map(toTagged)
+    if (page.length < PAGE) return
+    const last = page.at(-1) as Record<string, string | number>
+    after = [last['hour']!, ...TAG_TEXTS.map(name => last[name]!)]
+    await setImmediate()
+  }
+}
+
+function toTagged({ tag: _, value, ...columns }: Record<string, unknown>): UsageSum {
+  return { ...toSum(columns), provider: '', surface: '', outcome: '', tag: value as string }
+}
+
 /** At most this many sums are read before other work of the event loop runs. */
 const PAGE = 2000
 

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { StreamEvent } from '../../core/canon/events.ts'
-import { conversation, estimate, usage } from '../../core/plugin.ts'
+import { conversation, estimate, request, usage } from '../../core/plugin.ts'
 import type { LedgerRow } from '../../core/ports/store.ts'
 import { countTokens } from '../../meter/index.ts'
 import {
@@ -255,4 +255,49 @@ test('consumption has all prompt tokens that were sent: what was fetched, and th
   assert.equal(row.input_tokens, 100)
   const plain = await run([text('hi')])
   assert.equal(plain.exchange.get(consumption).sent, 100)
+})
+
+// ---- tags -----------------------------------------------------------------------------------------------------------
+
+const TAGS = {
+  team: { from: 'header.X-Team' },
+  user: { from: 'user', hash: true },
+  customer: { from: 'metadata.customer' },
+  session: { from: 'session' },
+}
+async function tagsOf(headers: Record<string, string>, body: Record<string, unknown> = {}, organization = 'acme') {
+  const { row } = await run([text('yes')], {
+    config: { tags: TAGS },
+    request: { headers },
+    slots: [
+      [identity, caller({ id: organization })],
+      [request, body],
+    ],
+  })
+  return row.tags === undefined ? null : (JSON.parse(row.tags) as Record<string, string>)
+}
+
+test('a row says for whom it is: by header, metadata, user and session, and nothing that is not there', async () => {
+  const headers = { 'x-team': 'blue', 'session-id': 's1' }
+  const tags = await tagsOf(headers, { user: 'ann@example.com', metadata: { customer: 'c-7\n' } })
+  assert.deepEqual({ ...tags, user: '' }, { team: 'blue', user: '', customer: 'c-7?', session: 's1' })
+  assert.match(tags!['user']!, /^[\w-]{22}$/)
+  assert.equal(await tagsOf({}), null)
+  assert.equal(await tagsOf({}, { user: '', metadata: { customer: 7 } }), null)
+})
+
+test('a hashed tag is the same for one user of one gateway, wherever the request says it', async () => {
+  const of = async (body: object, organization?: string) => (await tagsOf({}, { ...body }, organization))!['user']
+  const known = await of({ user: 'ann' })
+  assert.equal(await of({ metadata: { user_id: 'ann' } }), known)
+  assert.equal(await of({ safety_identifier: 'ann', user: 'bob' }), known)
+  assert.notEqual(await of({ user: 'bob' }), known)
+  assert.notEqual(await of({ user: 'ann' }, 'other'), known)
+})
+
+test('a long value is kept as its hash, so that two long ones stay two', async () => {
+  const of = async (customer: string) => (await tagsOf({}, { metadata: { customer } }))!['customer']
+  assert.equal(await of('x'.repeat(64)), 'x'.repeat(64))
+  assert.match((await of('x'.repeat(65)))!, /^[\w-]{22}$/)
+  assert.notEqual(await of('x'.repeat(65)), await of('x'.repeat(66)))
 })

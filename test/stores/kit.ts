@@ -157,7 +157,8 @@ export function usedBy(rows: Iterable<LedgerRow | UsageSum>): Map<string, number
   const used = new Map<string, number[]>()
   for (const row of rows) {
     const { time, organization, key_id, model, provider, surface, outcome } = row
-    const name = [Math.floor(time / 3_600_000), organization, key_id, model, provider, surface, outcome].join()
+    const tag = 'requests' in row ? row.tag : undefined
+    const name = [Math.floor(time / 3_600_000), organization, key_id, model, provider, surface, outcome, tag].join()
     const { input, cached, cacheWrite, output, reasoning, searches, cost } = row
     const figures = ['requests' in row ? row.requests : 1, input, cached, cacheWrite, output, reasoning, searches, cost]
     const sums = used.get(name) ?? figures.map(() => 0)

@@ -87,7 +87,8 @@ async function fill(store: Store): Promise<void> {
       store.limits.settle(org, id, [1, 40 + n, 30, 1, 8_000_001 + n, 8_000_001 + n], now)
       // Amounts with a fraction, missing values, and half a surrogate pair.
       const more = n % 2 ? { ttfb_ms: null, bytes_in: 7, provider: '' } : { duration_ms: 0.1 + n, provider: 'p\ud800' }
-      await store.ledger.outcome(outcome(id, { ...more, cost: 8_000_001 + n }))
+      const tags = n % 3 ? {} : { tags: JSON.stringify({ team: `${n % 2}`, user: 'ü' }) }
+      await store.ledger.outcome(outcome(id, { ...more, ...tags, cost: 8_000_001 + n }))
     }
     await store.records.put(org, 'response', 'resp_1', Buffer.from(`one of ${org}`), 30 * DAY, now)
     await store.records.put(org, 'continuation', 'c:1', Buffer.alloc(99, i), 30 * DAY, now)
@@ -120,6 +121,7 @@ async function booksOf(store: Store) {
     users: [await store.accounts.users('plan', ['0', '1'], 9), await store.accounts.users('model', ['m2'], 9)],
     entries,
     usage: await usedIn(store),
+    teams: await usedIn(store, { tag: 'team' }),
     ledger: (await store.ledger.query({}))
       .map(row => ({ ...row, provider: row.provider.toWellFormed() }))
       .sort((a, b) => (a.request_id < b.request_id ? -1 : 1)),
@@ -172,6 +174,7 @@ function tablesOf(url: string) {
     idempotency: rows(
       'SELECT organization, key, fingerprint, request_id, status, headers, body, whole, asked, size FROM idempotency ORDER BY 1, 2',
     ),
+    tagged: rows('SELECT * FROM tagged ORDER BY 1, 2, 3, 4, 5, 6'),
     credits: rows('SELECT * FROM credits ORDER BY 1, 2'),
     billed: rows('SELECT * FROM billed ORDER BY 1'),
     shares: rows('SELECT * FROM shares ORDER BY 1, 2'),
@@ -194,8 +197,9 @@ test('a store goes from SQLite to Redis and back with everything in it', { skip 
   const there = await moveStore(move(first, redis))
   assert.deepEqual(
     Object.values(there.carried!).map(({ count }) => count),
-    [3, 4, 6, 9, there.carried!.sums.count, 60, 1, 2, 6, 6],
+    [3, 4, 6, 9, there.carried!.sums.count, 60, there.carried!.tagged.count, 1, 2, 6, 6],
   )
+  assert.ok(there.carried!.tagged.count >= 9)
   const cost = before.ledger.reduce((sum, row) => sum + row.cost, 0)
   assert.deepEqual([there.carried!.ledger.sum, there.carried!.sums.sum], [BigInt(cost), BigInt(cost)])
 

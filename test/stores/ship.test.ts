@@ -106,6 +106,7 @@ for (const [engine, urlOf, skip] of [
       bytes_in: null,
       bytes_out: null,
       input_tokens: 120,
+      tags: '',
     })
     // Late rows: booked after others that are newer by their time, as from the journal of a dead process.
     await book(store, names('late', 3), T0 - DAY)

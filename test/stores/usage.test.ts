@@ -12,7 +12,7 @@ import type { Entry } from '../../stores/ledger.ts'
 import { RedisClient } from '../../stores/redis/client.ts'
 import { RedisLedgerSink, recentRows, STREAM, scanStream, sentKey } from '../../stores/redis/ledger.ts'
 import { scanUsage as scanRedisUsage } from '../../stores/redis/usage.ts'
-import { intentJson, rowJson } from '../../stores/rows.ts'
+import { intentJson, ROW_COLUMNS, rowJson } from '../../stores/rows.ts'
 import { scanLedger, scanUsage } from '../../stores/sqlite/ledger.ts'
 import { prepare, STEPS } from '../../stores/sqlite/schema.ts'
 import { packEntries, Tables } from '../../stores/sqlite/tables.ts'
@@ -39,6 +39,7 @@ function entry(seed: number): Entry {
     outcome: of(['completed', 'lost'], 13),
     cost: of([0, 1, 4_999_999_999_999], 17),
     usage: { input: seed, cached: seed % 3, cacheWrite: 1, output: 2, reasoning: 0, searches: 0, estimated: true },
+    ...(seed % 3 > 0 && { tags: JSON.stringify({ team: `t "${seed % 4}"`, ...(seed % 5 > 2 && { user: 'ü:1 ' }) }) }),
   })
   return { id, kind: 'o', json: rowJson(intentJson(row), ended, undefined) }
 }
@@ -56,6 +57,7 @@ const filters = fc.record(
     model: fc.constantFrom('eb1-preview', ''),
     since: edge,
     until: edge,
+    tag: fc.constantFrom(undefined, 'team', 'user', 'none'),
   },
   { requiredKeys: [] },
 ) as fc.Arbitrary<UsageFilter>
@@ -65,16 +67,36 @@ async function all<T>(pages: AsyncIterable<T[]>): Promise<T[]> {
   for await (const page of pages) list.push(...page)
   return list
 }
-const agrees = async (sums: AsyncIterable<UsageSum[]>, rows: AsyncIterable<LedgerRow[]>): Promise<void> =>
-  assert.deepEqual(usedBy(await all(sums)), usedBy(await all(rows)))
+const agrees = async (
+  { tag }: UsageFilter,
+  sums: AsyncIterable<UsageSum[]>,
+  rows: AsyncIterable<LedgerRow[]>,
+): Promise<void> => {
+  const scanned = await all(rows)
+  if (tag === undefined) return assert.deepEqual(usedBy(await all(sums)), usedBy(scanned))
+  const tagged = scanned.flatMap(row => {
+    const value = row.tags ? JSON.parse(row.tags)[tag] : undefined
+    const same = { ...row, provider: '', surface: '', outcome: '' as const, requests: 1, tag: value }
+    return value === undefined ? [] : [same]
+  })
+  assert.deepEqual(usedBy(await all(sums)), usedBy(tagged))
+}
 
 const CAPS = { idempotencyBytes: 1e6, recordBytes: 1e6, share: 1, ledgerKeep: null }
+/** Books rows as release 4 of the tables did, which has no tags. */
+function bookOld(db: DatabaseSync, rows: readonly number[]): void {
+  const columns = ROW_COLUMNS.filter(name => name !== 'tags')
+  const insert = db.prepare(
+    `INSERT OR IGNORE INTO ledger (${columns.join()}, charged) VALUES (${'?,'.repeat(columns.length)} 0)`,
+  )
+  for (const seed of rows) insert.run(...(JSON.parse(entry(seed).json) as string[]).slice(0, columns.length))
+}
+
 /** A database as release 4 of the tables left it, with `rows` rows; then brought up to date. */
 function databaseWith(rows: readonly number[], caps = CAPS): { db: DatabaseSync; tables: Tables } {
   const db = new DatabaseSync(':memory:')
   prepare(db, ':memory:', STEPS.slice(0, 4))
-  const before = new Tables(db, caps)
-  before.apply([{ op: 'ledger', entries: packEntries(rows.map(entry)) }])
+  bookOld(db, rows)
   prepare(db, ':memory:')
   return { db, tables: new Tables(db, caps) }
 }
@@ -103,9 +125,9 @@ test('sqlite: sums equal a scan, whatever is booked, repeated, late or broken of
           ]),
         )
       else if (step.do === 'sweep') tables.apply([{ op: 'sweep', now: T0 }])
-      else await agrees(scanUsage(db, step.filter), scanLedger(db, step.filter))
+      else await agrees(step.filter, scanUsage(db, step.filter), scanLedger(db, step.filter))
     }
-    await agrees(scanUsage(db, last), scanLedger(db, last))
+    await agrees(last, scanUsage(db, last), scanLedger(db, last))
     db.close()
   }
   await fc.assert(fc.asyncProperty(seeds, steps, filters, run), { numRuns: 150 })
@@ -117,7 +139,7 @@ test('sqlite: rows of the release before are summed in slices, the latest first,
   const seen = [since()]
   let left = true
   for (let next = 0; left; next++) {
-    await agrees(scanUsage(db, { org: 'acme' }), scanLedger(db, { org: 'acme' }))
+    await agrees({}, scanUsage(db, { org: 'acme' }), scanLedger(db, { org: 'acme' }))
     // Rows that come meanwhile, from before and after what is summed so far.
     tables.apply([{ op: 'ledger', entries: packEntries([entry(10_000 + next), entry(20_000 + 7 * next)]) }])
     left = tables.apply([{ op: 'sweep', now: T0 }])
@@ -129,7 +151,7 @@ test('sqlite: rows of the release before are summed in slices, the latest first,
     seen.toSorted((a, b) => b - a),
   )
   assert.equal(seen.at(-1), 0)
-  await agrees(scanUsage(db, {}), scanLedger(db, {}))
+  await agrees({}, scanUsage(db, {}), scanLedger(db, {}))
   assert.equal(
     db.prepare('SELECT sum(requests) AS n FROM usage').get()!['n'],
     db.prepare('SELECT count(*) AS n FROM ledger').get()!['n'],
@@ -168,9 +190,9 @@ test('sqlite: a store sums what it books, and what an earlier release leaves', a
   const file = url.slice('sqlite:'.length)
   const db = new DatabaseSync(file)
   prepare(db, file, STEPS.slice(0, 4))
-  new Tables(db, CAPS).apply([{ op: 'ledger', entries: packEntries([entry(1), entry(2)]) }])
+  bookOld(db, [1, 2])
   // It has no sums yet, as `sluice usage` finds it before the first start of this release.
-  await agrees(scanUsage(db, {}), scanLedger(db, {}))
+  await agrees({}, scanUsage(db, {}), scanLedger(db, {}))
   db.close()
   const store = await openStore(options(url))
   t.after(() => store.close())
@@ -270,15 +292,15 @@ test('redis: sums equal a scan, whatever is appended, repeated or late, beside g
       else if (step.do === 'repeat') for (let i = 0; i < 2; i++) await one.append(entries, 'one', true)
       else if (step.do === 'uncounted') await appendUncounted(redis, step.list)
       else if (step.do === 'count') await one.count()
-      else await agrees(scanRedisUsage(client, null, step.filter), scanStream(client, step.filter))
+      else await agrees(step.filter, scanRedisUsage(client, null, step.filter), scanStream(client, step.filter))
     }
-    await agrees(scanRedisUsage(client, null, last), scanStream(client, last))
+    await agrees(last, scanRedisUsage(client, null, last), scanStream(client, last))
     await one.count()
     assert.deepEqual(
       [await redis.get(`{${STREAM}}:summed`)],
       [(await redis.xrevrange(STREAM, '+', '-', 'COUNT', 1))[0]?.[0] ?? null],
     )
-    await agrees(scanRedisUsage(client, null, {}), scanStream(client, {}))
+    await agrees({}, scanRedisUsage(client, null, {}), scanStream(client, {}))
   }
   await fc.assert(fc.asyncProperty(steps, filters, run), { numRuns: 60 })
 })
@@ -298,12 +320,12 @@ test('redis: a ledger of the release before is counted in slices, and answers ar
     (await redis.get(`{${STREAM}}:summed`)) !== (await redis.xrevrange(STREAM, '+', '-', 'COUNT', 1))[0]![0];
     i++
   ) {
-    await agrees(scanRedisUsage(client, null, { org: 'acme' }), scanStream(client, { org: 'acme' }))
+    await agrees({}, scanRedisUsage(client, null, { org: 'acme' }), scanStream(client, { org: 'acme' }))
     await one.append([entry(10_000 + i)], 'one', true)
     counted.add(await redis.get(`{${STREAM}}:summed`))
   }
   assert.ok(counted.size > 3, 'no call counts a whole ledger')
-  await agrees(scanRedisUsage(client, null, {}), scanStream(client, {}))
+  await agrees({}, scanRedisUsage(client, null, {}), scanStream(client, {}))
 })
 
 test('redis: a gateway counts what one of the release before appends, without a row of its own', {
@@ -371,7 +393,7 @@ test('redis cluster: a row and its sums are in one slot', { skip: skipWithoutRed
     'one',
     true,
   )
-  await agrees(scanRedisUsage(client, null, {}), scanStream(client, {}))
+  await agrees({}, scanRedisUsage(client, null, {}), scanStream(client, {}))
   assert.ok(sentKey('one').startsWith(`{${STREAM}}`))
 })
 

@@ -4,13 +4,14 @@
 --
 -- KEYS: the stream; the set of ids that this journal has sent and may not have noted as delivered; `summed`; the months
 -- that have sums, with which the keys of sums begin; the hash of what was shipped; with what the keys of last entries
--- begin; the hash of what prepaid rows cost. ARGV: the oldest stream id to keep, or ''; '1' to replace the set (a
--- living owner offers the same rows until they are taken) or '0' to add to it; the rows as JSON; the number of the
--- oldest month to keep, or ''; the target to which rows must have been shipped before they are removed, or ''; for rows
--- that were not shipped, the oldest stream id to keep, or '' for all; for how long rows are kept, in ms, or ''. Each
--- row is an array of name, value, name, value…, all strings, its request id first. One JSON argument is used because
--- separate arguments took the gateway longer than all other work for a row. Returns 1 when there may be more to count.
-local row, sums, months, latest = {}, {}, {}, {}
+-- begin; the hash of what prepaid rows cost; the months that have sums of tags, as those of sums. ARGV: the oldest
+-- stream id to keep, or ''; '1' to replace the set (a living owner offers the same rows until they are taken) or '0' to
+-- add to it; the rows as JSON; the number of the oldest month to keep, or ''; the target to which rows must have been
+-- shipped before they are removed, or ''; for rows that were not shipped, the oldest stream id to keep, or '' for all;
+-- for how long rows are kept, in ms, or ''. Each row is an array of name, value, name, value…, all strings, its request
+-- id first. One JSON argument is used because separate arguments took the gateway longer than all other work for a row.
+-- Returns 1 when there may be more to count.
+local row, sums, tagged, months, latest = {}, {}, {}, {}, {}
 local function monthOf(hour)
   local day = math.floor(hour / 24) + 719468
   local era = math.floor(day / 146097)
@@ -18,7 +19,25 @@ local function monthOf(hour)
   local year = math.floor((day - math.floor(day / 1460) + math.floor(day / 36524) - math.floor(day / 146096)) / 365)
   day = day - (365 * year + math.floor(year / 4) - math.floor(year / 100))
   local number = (era * 400 + year - 1970) * 12 + math.floor((5 * day + 2) / 153) + 2
-  return {number, string.format('%s:%04d-%02d', KEYS[4], 1970 + math.floor(number / 12), number % 12 + 1)}
+  return {number, string.format(':%04d-%02d', 1970 + math.floor(number / 12), number % 12 + 1)}
+end
+-- Adds the row to the sum of this name in `all`.
+local function add(all, org, hour, name)
+  local found = all[org]
+  if not found then
+    found = {}
+    all[org] = found
+  end
+  local sum = found[name]
+  if not sum then
+    if not months[hour] then months[hour] = monthOf(hour) end
+    sum = {hour, 0, 0, 0, 0, 0, 0, 0, 0}
+    found[name] = sum
+  end
+  sum[2] = sum[2] + 1
+  --@each figure
+  if row.COLUMN then sum[INDEX] = sum[INDEX] + (tonumber(row.COLUMN) or 0) end
+  --@end
 end
 local function count(entry, fields)
   --@each counted ,
@@ -39,21 +58,12 @@ local function count(entry, fields)
   --@each text
   .. '\n' .. (row.COLUMN or '')
   --@end
-  local found = sums[org]
-  if not found then
-    found = {}
-    sums[org] = found
+  add(sums, org, hour, name)
+  if row.tags then
+    for tag, value in pairs(cjson.decode(row.tags)) do
+      add(tagged, org, hour, table.concat({hour, tag, value, row.key_id or '', row.model or ''}, '\n'))
+    end
   end
-  local sum = found[name]
-  if not sum then
-    if not months[hour] then months[hour] = monthOf(hour) end
-    sum = {hour, 0, 0, 0, 0, 0, 0, 0, 0}
-    found[name] = sum
-  end
-  sum[2] = sum[2] + 1
-  --@each figure
-  if row.COLUMN then sum[INDEX] = sum[INDEX] + (tonumber(row.COLUMN) or 0) end
-  --@end
 end
 
 -- Not in `count`: a gateway of an earlier release may count what stands in the stream, and never appends a prepaid row.
@@ -93,24 +103,29 @@ if not current then
   if #entries == most then left = 1 end
 end
 if summed ~= before then redis.call('SET', KEYS[3], summed) end
-for org, found in pairs(sums) do
-  for name, sum in pairs(found) do
-    local month = months[sum[1]]
-    local key = month[2] .. ':' .. org
-    local known = redis.call('HGET', key, name)
-    if known then
-      local at = 2
-      for figure in string.gmatch(known, '%d+') do
-        sum[at] = sum[at] + figure
-        at = at + 1
+local function save(all, base)
+  for org, found in pairs(all) do
+    for name, sum in pairs(found) do
+      local month = months[sum[1]]
+      local set = base .. month[2]
+      local key = set .. ':' .. org
+      local known = redis.call('HGET', key, name)
+      if known then
+        local at = 2
+        for figure in string.gmatch(known, '%d+') do
+          sum[at] = sum[at] + figure
+          at = at + 1
+        end
+      else
+        redis.call('SADD', set, org)
+        redis.call('ZADD', base, month[1], set)
       end
-    else
-      redis.call('SADD', month[2], org)
-      redis.call('ZADD', KEYS[4], month[1], month[2])
+      redis.call('HSET', key, name, string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f', unpack(sum, 2)))
     end
-    redis.call('HSET', key, name, string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f', unpack(sum, 2)))
   end
 end
+save(sums, KEYS[4])
+save(tagged, KEYS[8])
 for org, list in pairs(latest) do
   local key = KEYS[6] .. org
   redis.call('LPUSH', key, unpack(list))
@@ -134,10 +149,12 @@ if keep ~= '' and ARGV[5] ~= '' then
 end
 if keep ~= '' then redis.call('XTRIM', KEYS[1], 'MINID', '~', keep) end
 if ARGV[4] ~= '' then
-  local old = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', '(' .. ARGV[4], 'LIMIT', 0, 1)[1]
-  if old then
-    for _, org in ipairs(redis.call('SPOP', old, COUNTED_TOGETHER)) do redis.call('UNLINK', old .. ':' .. org) end
-    if redis.call('EXISTS', old) == 0 then redis.call('ZREM', KEYS[4], old) end
+  for _, base in ipairs({KEYS[4], KEYS[8]}) do
+    local old = redis.call('ZRANGEBYSCORE', base, '-inf', '(' .. ARGV[4], 'LIMIT', 0, 1)[1]
+    if old then
+      for _, org in ipairs(redis.call('SPOP', old, COUNTED_TOGETHER)) do redis.call('UNLINK', old .. ':' .. org) end
+      if redis.call('EXISTS', old) == 0 then redis.call('ZREM', base, old) end
+    end
   end
 end
 return left

@@ -1,0 +1,89 @@
+/** For whom, within its key, a request is: tags of the ledger row (decision 93). */
+import { createHmac } from 'node:crypto'
+import { type Exchange, request } from '../../core/plugin.ts'
+import { flag, object, type Schema, text } from '../../core/tools/vocabulary.ts'
+import { identity } from './slots.ts'
+
+/** Headers by which agents name their session, in order of preference. */
+const SESSION_HEADERS = ['x-claude-code-session-id', 'session-id', 'session_id', 'thread-id', 'x-session-id']
+/** At most this many tags on a row, and this many characters of a value: longer ones are hashed. */
+const MOST_TAGS = 4
+const MOST_CHARACTERS = 64
+
+const tag = object(
+  {
+    from: text(
+      'Where its value stands: header.NAME; metadata.NAME of the body; user, which is safety_identifier, user or metadata.user_id of the body; or session, a header by which agents name theirs.',
+      {
+        pattern: '^(user|session|header\\.[A-Za-z0-9_-]{1,64}|metadata\\.[\\w.-]{1,64})$',
+        examples: ['header.x-team', 'metadata.customer'],
+      },
+    ),
+    hash: flag(false, 'Keep a hash, by which nobody can tell the value.'),
+  },
+  ['from'],
+)
+type Tag = { from: string; hash: boolean }
+
+/** The option `tags`. */
+export const tags = {
+  type: 'object',
+  propertyNames: { pattern: '^[a-z][a-z0-9_]{0,31}$' },
+  additionalProperties: tag,
+  maxProperties: MOST_TAGS,
+  default: {},
+  description:
+    'Tags of the ledger row, by name, at most 4: for whom within its key a request is. A request without the value has no such tag.',
+} as unknown as Schema<Record<string, Tag>> & { default: unknown }
+
+/**
+ * Reads the tags of an exchange.
+ * @param secret the gateway's
+ * @returns JSON of the values by name, or '' for none
+ */
+export function tagReader(options: Record<string, Tag>, secret: Uint8Array): (x: Exchange) => string {
+  const read = Object.entries(options).map(([name, { from, hash }]) => ({ name, find: finder(from), hash }))
+  return function tagsOf(x) {
+    const values: Record<string, string> = {}
+    let found = false
+    for (const { name, find, hash } of read) {
+      const value = find(x)
+      if (typeof value !== 'string' || value === '') continue
+      found = true
+      const kept = hash || value.length > MOST_CHARACTERS
+      values[name] = kept ? hashed(x, value, secret) : value.toWellFormed().replace(/[\x00-\x1f\x7f]/g, '?')
+    }
+    return found ? JSON.stringify(values) : ''
+  }
+}
+
+function finder(from: string): (x: Exchange) => unknown {
+  if (from.startsWith('header.')) {
+    const name = from.slice('header.'.length).toLowerCase()
+    return x => x.incoming.headers.get(name)
+  }
+  if (from.startsWith('metadata.')) {
+    const name = from.slice('metadata.'.length)
+    return x => metadataOf(x)?.[name]
+  }
+  if (from === 'session')
+    return x => {
+      const name = SESSION_HEADERS.find(name => x.incoming.headers.get(name) !== undefined)
+      return name && x.incoming.headers.get(name)
+    }
+  return x => {
+    const body = x.peek(request)
+    return body && [body['safety_identifier'], body['user'], metadataOf(x)?.['user_id']].find(value => value)
+  }
+}
+
+function metadataOf(x: Exchange): Record<string, unknown> | undefined {
+  const metadata = x.peek(request)?.['metadata']
+  return typeof metadata === 'object' && metadata !== null ? (metadata as Record<string, unknown>) : undefined
+}
+
+/** The same value of two organizations has two hashes. */
+function hashed(x: Exchange, value: string, secret: Uint8Array): string {
+  const organization = x.peek(identity)?.organization.id ?? ''
+  return createHmac('sha256', secret).update(`${organization}\0${value}`).digest('base64url').slice(0, 22)
+}
