@@ -15,6 +15,7 @@ import { lackedBy, requirementsOf } from '../providers/requirements.ts'
 import { unfitFor } from '../providers/structured-output.ts'
 import type { WantedMedia } from './media/fetch-media.ts'
 import { unsatisfied } from './model-access/rights.ts'
+import { sessionOf } from './shared/session.ts'
 import {
   candidates,
   counted,
@@ -231,9 +232,6 @@ function score(backend: Backend, key: string): number {
   return -backend.weight / Math.log(u)
 }
 
-/** Headers by which known clients name their session, in order of preference. */
-const SESSION_HEADERS = ['x-claude-code-session-id', 'session-id', 'session_id', 'thread-id', 'x-session-id']
-
 /**
  * A key that all requests of a conversation share: the client's cache key, else its session header, else the first
  * texts of the conversation. The organization is always part of it.
@@ -241,10 +239,8 @@ const SESSION_HEADERS = ['x-claude-code-session-id', 'session-id', 'session_id',
 function affinity(x: Exchange, conversation: Conversation): string {
   const organization = x.get(identity).organization.id
   if (conversation.cacheKey !== undefined) return `${organization}\0${conversation.cacheKey}`
-  for (const name of SESSION_HEADERS) {
-    const value = x.incoming.headers.get(name)
-    if (value !== undefined) return `${organization}\0${value}`
-  }
+  const session = sessionOf(x.incoming.headers)
+  if (session !== undefined) return `${organization}\0${session}`
   let first = ''
   for (const part of conversation.system) first += part.text.slice(0, 2000)
   const user = conversation.turns.find(turn => turn.role === 'user')?.parts[0]

@@ -2,10 +2,9 @@
 import { createHmac } from 'node:crypto'
 import { type Exchange, request } from '../../core/plugin.ts'
 import { flag, object, type Schema, text } from '../../core/tools/vocabulary.ts'
+import { sessionOf } from './session.ts'
 import { identity } from './slots.ts'
 
-/** Headers by which agents name their session, in order of preference. */
-const SESSION_HEADERS = ['x-claude-code-session-id', 'session-id', 'session_id', 'thread-id', 'x-session-id']
 /** At most this many tags on a row, and this many characters of a value: longer ones are hashed. */
 const MOST_TAGS = 4
 const MOST_CHARACTERS = 64
@@ -66,11 +65,7 @@ function finder(from: string): (x: Exchange) => unknown {
     const name = from.slice('metadata.'.length)
     return x => metadataOf(x)?.[name]
   }
-  if (from === 'session')
-    return x => {
-      const name = SESSION_HEADERS.find(name => x.incoming.headers.get(name) !== undefined)
-      return name && x.incoming.headers.get(name)
-    }
+  if (from === 'session') return x => sessionOf(x.incoming.headers)
   return x => {
     const body = x.peek(request)
     return body && [body['safety_identifier'], body['user'], metadataOf(x)?.['user_id']].find(value => value)
