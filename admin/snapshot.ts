@@ -379,7 +379,7 @@ export class Snapshots implements Shown {
       return {
         id: link.id,
         plugin: link.plugin.name,
-        down: link.hooks.onRequest !== undefined || link.index === chain.terminal,
+        down: link.hooks.onRequest !== undefined || link.plugin.layers !== undefined || link.index === chain.terminal,
         back: BACK.some(hook => link.hooks[hook] !== undefined),
         calls: round((now.calls - before.calls) / seconds),
         refusals: round((now.refusals - before.refusals) / seconds),

@@ -53,7 +53,7 @@ test('it draws: six charts, every chain with its plugins, backends, accounts, co
     'in the order of the configuration',
   )
   assert.match((await chain.locator('tr.is-terminal').textContent()) ?? '', /^upstream terminal/)
-  // Rails: down with a dot for each request hook, up with those that look at the response, out below the terminal.
+  // Rails: down with a dot for each request hook or layer, up with those that look at the response, out below the terminal.
   assert.equal(await chain.locator('circle.down').count(), 11)
   assert.ok((await chain.locator('circle.up').count()) >= 2)
   assert.equal(await chain.locator('circle.out').count(), 2)

@@ -138,6 +138,7 @@ class Checkout {
   /** `org create` has printed a key, which a gateway that runs finds in its store a moment later. */
   async stored(said: string): Promise<void> {
     this.#secret = KEY.exec(said)![1]!
+    if (this.#children.length === 0) return
     const models = `${this.here('http://127.0.0.1:8080')}/v1/models`
     await eventually(async () => (await fetch(models, { headers: { authorization: `Bearer ${this.#secret}` } })).ok)
   }
