@@ -17,7 +17,8 @@ import type { GatewayConfig } from '../config/types.ts'
 import { type Watching, watchFiles } from '../config/watch.ts'
 import type { BuildOptions } from '../core/engine/chain.ts'
 import { createSharedState } from '../core/engine/shared-state.ts'
-import type { Logger } from '../core/plugin.ts'
+import { Tenants } from '../core/engine/tenant.ts'
+import { type Logger, tenantOf } from '../core/plugin.ts'
 import type { NameUsers } from '../core/ports/accounts.ts'
 import type { Listener } from '../core/ports/listener.ts'
 import type { Store } from '../core/ports/store.ts'
@@ -27,8 +28,9 @@ import { Ingress } from '../http/ingress.ts'
 import type { LagProbe } from '../http/overload.ts'
 import { meterPool } from '../meter/index.ts'
 import packageJson from '../package.json' with { type: 'json' }
-import { directoryOf } from '../plugins/shared/directory.ts'
-import { ownerOf, preparationOf } from '../plugins/shared/preparation.ts'
+import { accountsOf, directoryOf } from '../plugins/shared/directory.ts'
+import { preparationOf } from '../plugins/shared/preparation.ts'
+import { identity } from '../plugins/shared/slots.ts'
 import type { Shipping } from '../stores/ship/background.ts'
 import { callersSurface, offered } from '../surfaces/index.ts'
 import { ConfigRefused } from './assembly.ts'
@@ -151,7 +153,9 @@ class RunningGateway implements Gateway {
     const { log, random = Math.random, lag, lagClock } = options
     const clock = options.clock ?? new SteadyClock(systemClock)
     const current = new CurrentConfig(path, loaded, clock.now())
-    const shedding = new Shedding({ random, lag, lagClock })
+    const known = (credential: string) => accountsOf(this.#shared, current.config).known(credential, clock.now())
+    const tenants = new Tenants(known, clock)
+    const shedding = new Shedding({ tenants, random, lag, lagClock })
     const observer = new Observer(this.#metrics, log)
     this.#options = options
     this.#clock = clock
@@ -160,6 +164,7 @@ class RunningGateway implements Gateway {
     this.#observer = observer
     const keepAliveMs = current.config.server.keep_alive
     this.ingress = new Ingress({
+      tenants,
       overloaded: (incoming, running) => shedding.refuses(incoming, running, current.config.platform),
       clock,
       log,
@@ -169,9 +174,11 @@ class RunningGateway implements Gateway {
       callersSurface,
       offered,
       hold: (handshake, bytes) =>
-        preparationOf(this.#shared).hold(ownerOf(handshake), bytes, current.config.platform.preparation),
+        preparationOf(this.#shared).hold(tenantOf(handshake), bytes, current.config.platform.preparation),
       onSettled(x, settlement) {
         shedding.ended(x.incoming, settlement.durationMs)
+        const caller = x.peek(identity)
+        if (caller) tenants.learn(x.incoming, caller.organization.id)
         observer.settled(x, settlement)
       },
       onRefused: (route, error, id) => observer.refused(route, error, id, clock.now()),

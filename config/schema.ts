@@ -634,7 +634,7 @@ export const directory = object(
     ),
     misses: count(
       1000,
-      'Most look-ups a second that find no key, a quarter of them for one client address; more is 503 route_capacity.',
+      'Most look-ups a second that find no key, a quarter of them for one client address (an IPv6 network of 64 bits); more is 503 route_capacity.',
       1,
     ),
   },

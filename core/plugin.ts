@@ -10,6 +10,7 @@ import type { Conversation, SurfaceName } from './canon/conversation.ts'
 import { type ErrorCode, type ErrorInit, GatewayError } from './canon/errors.ts'
 import type { StreamEvent, Usage } from './canon/events.ts'
 import { loopTurns } from './engine/loop-turn.ts'
+import { clientTenant } from './engine/tenant.ts'
 import type {
   AttemptLayer,
   CallControl,
@@ -170,8 +171,16 @@ export interface Exchange extends CallFacts, CallSink {
  * waits, and goes on. Organizations take turns, so that an exchange of another one waits for at most one such slice.
  * Look at `x.closed` afterwards: the client may have left.
  */
-export function loopTurn(x: Pick<Exchange, 'peek'>): Promise<void> {
-  return loopTurns.next(x.peek(identity)?.organization.id ?? '')
+export function loopTurn(x: Pick<Exchange, 'peek' | 'incoming'>): Promise<void> {
+  return loopTurns.next(tenantOf(x))
+}
+
+/**
+ * Who shares in what the process has: the organization once a plugin has found it, else the client's address. Use it for
+ * whatever must be shared fairly.
+ */
+export function tenantOf(x: Pick<Exchange, 'peek' | 'incoming'>): string {
+  return x.peek(identity)?.organization.id ?? clientTenant(x.incoming)
 }
 
 /** Receives a copy of what the client is sent. A tap that throws receives nothing more. */

@@ -18,6 +18,8 @@ export type AnswerState = 'open' | 'streaming' | 'answered' | 'ended' | 'aborted
 
 /** The base of `UwsExchange` and `NodeExchange`. */
 export abstract class ClientExchange {
+  /** See `Incoming.tenant`. */
+  tenant: string | undefined = undefined
   protected state: AnswerState = 'open'
   #abortListener: (() => void) | undefined
 

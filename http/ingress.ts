@@ -13,6 +13,7 @@ import {
 } from '../core/canon/errors.ts'
 import { type Chain, handshakeChain, takesMessages } from '../core/engine/chain.ts'
 import { type ExchangeHost, RunningExchange } from '../core/engine/exchange/index.ts'
+import type { Tenants } from '../core/engine/tenant.ts'
 import type { Exchange, ResponseHead, Settlement } from '../core/plugin.ts'
 import type { HeaderList, Incoming } from '../core/ports/listener.ts'
 import { errorBody, type Surface } from '../core/ports/surface.ts'
@@ -35,6 +36,8 @@ export interface IngressOptions extends Omit<ExchangeHost, 'onSettled'> {
   callersSurface(incoming: Incoming): Surface | undefined
   /** The requests that such a refusal names as possible, in words. */
   offered: string
+  /** Finds out whose a request is. Default: its address's. */
+  tenants?: Pick<Tenants, 'of'>
   /** Whether a new request must be refused to protect the running ones (http/overload.ts). Default: never. */
   overloaded?(incoming: Incoming, running: number): boolean
   /** Counts messages that wait on a WebSocket (`SocketHost.hold`). Default: they are not counted. */
@@ -132,6 +135,7 @@ export class Ingress {
 
   readonly handle = (incoming: Incoming): void => {
     const { path, method } = incoming
+    this.#options.tenants?.of(incoming)
     const current = this.#current
     if (!current)
       return this.#refuse(incoming, '', undefined, 'route_unavailable', {

@@ -4,7 +4,6 @@
  * (LIM-10); this guard protects the process, whatever the chain does.
  */
 
-import type { Incoming } from '../core/ports/listener.ts'
 import type { Clock, Timer } from '../core/tools/clock.ts'
 
 /** The present lag of the event loop, in milliseconds. */
@@ -32,21 +31,13 @@ const SLOTS = 10
 const SLOT_MS = YOUNG_MS / SLOTS
 
 /**
- * Who sends a request: its credential, which nobody has checked yet, since load is shed before the chain runs. A wrong
- * one ends its exchange at once, so that it holds no place.
- */
-export function callerOf({ headers }: Incoming): string {
-  return headers.get('authorization') ?? headers.get('x-api-key') ?? ''
-}
-
-/**
- * Counts young exchanges and those of each caller, to a tenth of `YOUNG_MS`. The number that may run at a time bounds
+ * Counts young exchanges and those of each tenant, to a tenth of `YOUNG_MS`. The number that may run at a time bounds
  * the work of fast exchanges in an event-loop turn; of slow ones, it is about the number that may begin in a second.
  * Were all exchanges counted, open streams would keep every new request out.
  */
 export class YoungExchanges {
   readonly #clock: Clock
-  /** How many exchanges of each caller run that began in each of the last slots. */
+  /** How many exchanges of each tenant run that began in each of the last slots. */
   readonly #slots = Array.from({ length: SLOTS }, () => new Map<string, number>())
   #slot: number
   #count = 0
@@ -61,37 +52,37 @@ export class YoungExchanges {
     return this.#count
   }
 
-  /** How many callers have a young exchange. */
-  get callers(): number {
+  /** How many tenants have a young exchange. */
+  get tenants(): number {
     this.#advance()
     return new Set(this.#slots.flatMap(slot => [...slot.keys()])).size
   }
 
-  of(caller: string): number {
+  of(tenant: string): number {
     this.#advance()
     let count = 0
-    for (const slot of this.#slots) count += slot.get(caller) ?? 0
+    for (const slot of this.#slots) count += slot.get(tenant) ?? 0
     return count
   }
 
-  started(caller: string): void {
+  started(tenant: string): void {
     this.#advance()
     const slot = this.#slots[this.#slot % SLOTS]!
-    slot.set(caller, (slot.get(caller) ?? 0) + 1)
+    slot.set(tenant, (slot.get(tenant) ?? 0) + 1)
     this.#count++
   }
 
   /** @param ms how long the exchange has run */
-  ended(caller: string, ms: number): void {
+  ended(tenant: string, ms: number): void {
     if (ms >= YOUNG_MS - SLOT_MS) return
     this.#advance()
     const at = this.#slot - Math.floor(ms / SLOT_MS)
     // By rounding, its slot may be the neighbour, which may have no more to give; then it is counted until it is old.
     for (const slot of [this.#slots[at % SLOTS]!, this.#slots[(at - 1) % SLOTS]!]) {
-      const count = slot.get(caller)
+      const count = slot.get(tenant)
       if (count === undefined) continue
-      if (count === 1) slot.delete(caller)
-      else slot.set(caller, count - 1)
+      if (count === 1) slot.delete(tenant)
+      else slot.set(tenant, count - 1)
       this.#count--
       return
     }
@@ -136,7 +127,7 @@ const ADJUST_MS = 100
 const DECREASE_FAST = 0.5
 const DECREASE = 0.8
 const INCREASE = 1.05
-/** Callers below their share are admitted up to this many times the limit. */
+/** Tenants below their share are admitted up to this many times the limit. */
 const FAIR = 1.25
 /** A limit above this is removed. */
 const MAX_LIMIT = 1e6
@@ -156,7 +147,7 @@ const MIN_SHARE = 0.05
  */
 const HEADROOM = 1.25
 
-type Young = Pick<YoungExchanges, 'count' | 'callers' | 'of'>
+type Young = Pick<YoungExchanges, 'count' | 'tenants' | 'of'>
 
 /** Decides for each new request whether it is admitted. */
 export class OverloadGuard {
@@ -165,7 +156,7 @@ export class OverloadGuard {
   readonly #clock: Clock
   /** A new exchange is admitted while fewer young ones than this run. Finite while load is shed. */
   #limit = Number.POSITIVE_INFINITY
-  /** A caller with fewer young exchanges than this is admitted above the limit, too: others hold the places. */
+  /** A tenant with fewer young exchanges than this is admitted above the limit, too: others hold the places. */
   #share = 0
   /** When the limit was last adjusted (monotonic milliseconds). */
   #adjustedAt: number
@@ -189,14 +180,14 @@ export class OverloadGuard {
    * @param running how many exchanges run
    * @param young which of them are young; read only while it matters
    */
-  refuses(caller: string, running: number, young: Young, { max_concurrent_requests, overload_delay }: Bounds): boolean {
+  refuses(tenant: string, running: number, young: Young, { max_concurrent_requests, overload_delay }: Bounds): boolean {
     if (running >= max_concurrent_requests * HEADROOM) {
       this.shed.in_flight++
       return true
     }
     const lag = this.#probe.lagMs()
     this.#adjust(lag, young, overload_delay)
-    if (this.#limit === Number.POSITIVE_INFINITY || this.#hasPlace(caller, young)) {
+    if (this.#limit === Number.POSITIVE_INFINITY || this.#hasPlace(tenant, young)) {
       const share = shareAt(lag, overload_delay)
       if (share === 1 || this.#random() < share) return false
     }
@@ -204,9 +195,9 @@ export class OverloadGuard {
     return true
   }
 
-  #hasPlace(caller: string, young: Young): boolean {
+  #hasPlace(tenant: string, young: Young): boolean {
     const { count } = young
-    return count < this.#limit || (count < this.#limit * FAIR && young.of(caller) < this.#share)
+    return count < this.#limit || (count < this.#limit * FAIR && young.of(tenant) < this.#share)
   }
 
   /**
@@ -228,7 +219,7 @@ export class OverloadGuard {
       if (this.#limit > MAX_LIMIT) this.#limit = Number.POSITIVE_INFINITY
     }
     this.#probe.closely = this.#limit !== Number.POSITIVE_INFINITY
-    if (this.#probe.closely) this.#share = this.#limit / Math.max(1, young.callers)
+    if (this.#probe.closely) this.#share = this.#limit / Math.max(1, young.tenants)
   }
 
   #lower(young: number, to: number): void {

@@ -6,7 +6,7 @@
  */
 
 import { type ErrorCode, type ErrorInit, GatewayError } from '../core/canon/errors.ts'
-import type { Exchange, Logger } from '../core/plugin.ts'
+import { type Exchange, type Logger, tenantOf } from '../core/plugin.ts'
 import type {
   BodyFault,
   BodyFlow,
@@ -24,7 +24,6 @@ import type { Clock } from '../core/tools/clock.ts'
 import { FairTurns } from '../core/tools/fair.ts'
 import type { Ticker, Ticking } from '../core/tools/ticker.ts'
 import { withListener } from './aborts.ts'
-import { callerOf } from './overload.ts'
 
 /**
  * The documented limits of Responses over WebSocket: age of a connection in milliseconds, requests that run at the
@@ -59,7 +58,7 @@ const TRY_AGAIN_LATER = 1013
 /** Headers of the handshake that do not apply to the requests after it. */
 const HANDSHAKE_HEADERS = new Set(['connection', 'upgrade', 'content-length', 'transfer-encoding', 'expect'])
 
-/** When the messages of all connections are read: at once while they are few, else by turns of their callers. */
+/** When the messages of all connections are read: at once while they are few, else by turns of their tenants. */
 export class MessageTurns {
   readonly #turns = new FairTurns()
   #left = READ_AT_ONCE
@@ -69,8 +68,8 @@ export class MessageTurns {
     if (this.#left-- === READ_AT_ONCE) setImmediate(() => void (this.#left = READ_AT_ONCE))
     return true
   }
-  next(caller: string): Promise<void> {
-    return this.#turns.next(caller)
+  next(tenant: string): Promise<void> {
+    return this.#turns.next(tenant)
   }
 }
 
@@ -106,7 +105,6 @@ export class MessageSession implements SocketSession, Ticking {
   readonly remoteAddress: string
   readonly state: ConnectionState = new Map()
   readonly #route: string
-  readonly #caller: string
   readonly #host: SocketHost
   readonly #openedAt: number
   #socket: Socket | undefined
@@ -133,7 +131,6 @@ export class MessageSession implements SocketSession, Ticking {
   constructor(handshake: Incoming, form: SocketForm, route: string, host: SocketHost) {
     this.form = form
     this.#route = route
-    this.#caller = callerOf(handshake)
     this.path = handshake.path
     this.query = handshake.query
     this.remoteAddress = handshake.remoteAddress
@@ -146,6 +143,11 @@ export class MessageSession implements SocketSession, Ticking {
     this.#host = host
     this.#openedAt = host.clock.mono()
     this.#lastSent = this.#openedAt
+  }
+
+  /** Whose the messages are. */
+  get tenant(): string {
+    return tenantOf(this.handshake!)
   }
 
   // ---- callbacks of the socket --------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ export class MessageSession implements SocketSession, Ticking {
   /** Reads what waits in order of arrival. */
   async #readOn(): Promise<void> {
     while (this.#unread.length > 0) {
-      await this.#host.messageTurns.next(this.#caller)
+      await this.#host.messageTurns.next(this.tenant)
       for (let i = 0; i < READ_IN_TURN && this.#unread.length > 0; i++) if (!this.#read(this.#unread[0]!)) break
     }
     this.#overflowed = 0
@@ -379,6 +381,7 @@ class Message implements Incoming {
   readonly method = 'POST'
   readonly hasBody = true
   readonly upgrade = undefined
+  readonly tenant: string
   readonly lane: string | undefined
   readonly warmUp: boolean
   readonly size: number
@@ -393,6 +396,7 @@ class Message implements Incoming {
 
   constructor(session: MessageSession, lane: string | undefined, body: Uint8Array, warmUp = false) {
     this.#session = session
+    this.tenant = session.tenant
     this.lane = lane
     this.warmUp = warmUp
     this.#body = body

@@ -9,6 +9,7 @@ import {
   request,
   requestBody,
   slot,
+  tenantOf,
 } from '../core/plugin.ts'
 import type { Surface } from '../core/ports/surface.ts'
 import { systemClock } from '../core/tools/clock.ts'
@@ -20,7 +21,7 @@ import { jsonBytes, MeterBusy, meterPool, parseJson } from '../meter/index.ts'
 import { surfaces } from '../surfaces/index.ts'
 import { validateUnstructured } from '../surfaces/output-format.ts'
 import { disconnection } from './shared/disconnection.ts'
-import { declaredBytes, ownerOf, PreparedRequest, preparationOf } from './shared/preparation.ts'
+import { declaredBytes, PreparedRequest, preparationOf } from './shared/preparation.ts'
 import { type ContentLimits, contentLimits, preparing, verbatim, wouldRefuse } from './shared/slots.ts'
 import { Verbatim } from './shared/verbatim.ts'
 
@@ -104,7 +105,7 @@ export const validation = definePlugin({
 
     /** A small body of many values takes as long as a large one: what is done at once for each value adds up. */
     async function parseDense(x: Exchange, shape: JsonBytes): Promise<undefined | Reply> {
-      await longTurns.next(ownerOf(x), disconnection(x))
+      await longTurns.next(tenantOf(x), disconnection(x))
       return judge(x, parseHere(x, shape), shape.bytes)
     }
 
@@ -113,7 +114,7 @@ export const validation = definePlugin({
      * parses it, unless it is little more than text.
      */
     async function parseLarge(x: Exchange, bytes: Uint8Array): Promise<undefined | Reply> {
-      const owner = ownerOf(x)
+      const owner = tenantOf(x)
       const shape = new JsonBytes(bytes)
       for (;;) {
         shape.readAll(shape.at + SLICE)
@@ -175,7 +176,7 @@ export const validation = definePlugin({
       body: { maxBytes: options.max_body, timeoutMs: options.body_timeout },
       beforeBody(x) {
         const declared = declaredBytes(x.incoming)
-        const entered = preparation.enter(ownerOf(x), declared ?? 0, platform.preparation)
+        const entered = preparation.enter(tenantOf(x), declared ?? 0, platform.preparation)
         if (!(entered instanceof PreparedRequest)) return entered
         x.set(preparing, entered)
         x.defer(() => entered.leave())

@@ -1,10 +1,12 @@
 /** Sheds load before latency collapses: which new requests are refused at once. */
 import type { GatewayConfig } from '../../config/types.ts'
+import type { Tenants } from '../../core/engine/tenant.ts'
 import type { Incoming } from '../../core/ports/listener.ts'
 import { type Clock, systemClock } from '../../core/tools/clock.ts'
-import { callerOf, type LagProbe, OverloadGuard, TimerLag, YoungExchanges } from '../../http/overload.ts'
+import { type LagProbe, OverloadGuard, TimerLag, YoungExchanges } from '../../http/overload.ts'
 
 export interface SheddingOptions {
+  tenants: Pick<Tenants, 'of'>
   random(): number
   /** By default the event loop's lag is measured. */
   lag?: LagProbe | undefined
@@ -13,10 +15,12 @@ export interface SheddingOptions {
 }
 
 export class Shedding {
+  readonly #tenants: Pick<Tenants, 'of'>
   readonly #guard: OverloadGuard
   readonly #young: YoungExchanges
 
-  constructor({ random, lag, lagClock = systemClock }: SheddingOptions) {
+  constructor({ tenants, random, lag, lagClock = systemClock }: SheddingOptions) {
+    this.#tenants = tenants
     // The lag is that of the process, so it is measured with the system's clock, whichever clock the exchanges use.
     this.#guard = new OverloadGuard(lag ?? new TimerLag(systemClock), random, lagClock)
     this.#young = new YoungExchanges(lagClock)
@@ -37,15 +41,15 @@ export class Shedding {
    * @param running how many exchanges run
    */
   refuses(incoming: Incoming, running: number, platform: GatewayConfig['platform']): boolean {
-    const caller = callerOf(incoming)
-    if (this.#guard.refuses(caller, running, this.#young, platform)) return true
-    this.#young.started(caller)
+    const tenant = this.#tenants.of(incoming)
+    if (this.#guard.refuses(tenant, running, this.#young, platform)) return true
+    this.#young.started(tenant)
     return false
   }
 
   /** An exchange has ended that ran for this many milliseconds. */
   ended(incoming: Incoming, durationMs: number): void {
-    this.#young.ended(callerOf(incoming), durationMs)
+    this.#young.ended(this.#tenants.of(incoming), durationMs)
   }
 
   close(): void {

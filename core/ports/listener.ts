@@ -25,6 +25,11 @@ export interface Incoming {
    * read after the response was sent.
    */
   readonly remoteAddress: string
+  /**
+   * Whose request it is, as long as no plugin has found its organization (core/engine/tenant.ts). The ingress fills it
+   * before anything else, and it never changes.
+   */
+  tenant?: string | undefined
   /** True when the request declared a body (Content-Length > 0 or chunked). */
   readonly hasBody: boolean
   /**

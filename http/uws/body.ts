@@ -3,6 +3,7 @@
  * discarded. Rule ids such as R12 are those of docs/spec/listener.md.
  */
 
+import { clientTenant } from '../../core/engine/tenant.ts'
 import type { BodyFault, BodyFlow, BodyLimits, BodySink, Incoming } from '../../core/ports/listener.ts'
 import type { Clock, Timer } from '../../core/tools/clock.ts'
 import { FairTurns } from '../../core/tools/fair.ts'
@@ -38,7 +39,7 @@ const KEPT_BYTES = 256 * 1024
  */
 const PAUSED_BYTES = 64 * 1024 * 1024
 /**
- * Of a body above this size one socket is read in an event-loop turn, callers by turns. uSockets reads a socket until
+ * Of a body above this size one socket is read in an event-loop turn, tenants by turns. uSockets reads a socket until
  * the kernel's buffer is empty, and a fast sender keeps it full: forty uploads of 24 MB brought 168 MB in one turn of
  * 208 ms. A turn still takes all that one sender can deliver, up to the whole body (15 to 36 ms for 24 MB).
  */
@@ -58,8 +59,9 @@ export interface BodyOwner extends Deferred {
   readonly res: Pick<UwsResponse, 'onData' | 'pause' | 'resume'>
   readonly headers: Pick<Incoming['headers'], 'get'>
   readonly shared: Pick<UwsShared, 'clock' | 'reads'>
-  /** Whose upload it is, where callers take turns. */
-  readonly caller: string
+  /** Whose upload it is, where tenants take turns. */
+  readonly tenant: Incoming['tenant']
+  readonly remoteAddress: string
   /** The request needs no more work: it was answered, or its client has left. */
   readonly settled: boolean
   /** The connection has nothing to do with it any more. */
@@ -298,7 +300,7 @@ export class UwsBody {
   #waitForTurn(): void {
     this.#waitsForTurn = true
     this.#owner.res.pause()
-    this.#owner.shared.reads.next(this.#owner.caller).then(() => {
+    this.#owner.shared.reads.next(clientTenant(this.#owner)).then(() => {
       this.#waitsForTurn = false
       if (!this.#paused && !this.#ended && !this.#owner.over) this.#owner.res.resume()
     })

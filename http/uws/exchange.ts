@@ -18,7 +18,6 @@ import type { DenseSet } from '../../core/tools/collections.ts'
 import { HeaderFields } from '../../core/tools/header-fields.ts'
 import { addressOfBytes } from '../client-address.ts'
 import { ClientExchange, failureBody, failureHeaders } from '../client-exchange.ts'
-import { callerOf } from '../overload.ts'
 import {
   asksClose,
   checkHead,
@@ -144,10 +143,6 @@ export class UwsExchange extends ClientExchange implements Incoming, Ticked, Bod
       this.#remoteAddress = this.shared.trusted.clientOf(peer, this.headers.get('x-forwarded-for'))
     }
     return this.#remoteAddress
-  }
-
-  get caller(): string {
-    return callerOf(this)
   }
 
   readBody(

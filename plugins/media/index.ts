@@ -1,7 +1,7 @@
-import { definePlugin, deny, type Reply, type SharedState } from '../../core/plugin.ts'
+import { definePlugin, deny, type Reply, type SharedState, tenantOf } from '../../core/plugin.ts'
 import { FairGate } from '../../core/tools/fair.ts'
 import { count, duration, list, object, size, text } from '../../core/tools/vocabulary.ts'
-import { identity, type MediaFetch, mediaFetch, preparing } from '../shared/slots.ts'
+import { type MediaFetch, mediaFetch, preparing } from '../shared/slots.ts'
 import { mediaGateKey } from '../shared/state.ts'
 import { notFetched } from './denials.ts'
 import { MediaFault, MediaFetcher, type Outside } from './fetch-media.ts'
@@ -58,7 +58,7 @@ export function mediaPlugin(outside: Partial<Outside> = {}) {
           })
           let leave: (() => void) | undefined
           try {
-            leave = await gate.enter(x.peek(identity)?.organization.id ?? '', signal)
+            leave = await gate.enter(tenantOf(x), signal)
             const files = await fetcher.fetchAll(wanted, signal, bytes => {
               refused ??= x.peek(preparing)?.take(bytes)
               if (refused) stop.abort()

@@ -6,6 +6,7 @@
 import { hash } from 'node:crypto'
 import { type AccountNames, accountNames, readOrganization } from '../../config/accounts.ts'
 import type { GatewayConfig, OrganizationConfig } from '../../config/types.ts'
+import { addressTenant } from '../../core/engine/tenant.ts'
 import { type AccountFinder, GatewayError, type Logger, type SharedState } from '../../core/plugin.ts'
 import type { AccountStore, StoredAccount } from '../../core/ports/accounts.ts'
 import type { MaybePromise } from '../../core/ports/store.ts'
@@ -20,7 +21,7 @@ export type DirectoryBounds = GatewayConfig['directory']
 const FOLLOW_MS = 300
 /** Digests of no key that are remembered. */
 const MOST_UNKNOWN = 10_000
-/** One client address may cause at most this share of the look-ups that find no key. */
+/** One address (of IPv6: a network of 64 bits) may cause at most this share of the look-ups that find no key. */
 const ADDRESS_SHARE = 0.25
 /** One warning a minute tells of accounts that cannot be used. */
 const WARN_MS = 60_000
@@ -53,11 +54,11 @@ interface Client {
   readonly remoteAddress: string
 }
 
-/** Look-ups that found no key in one second: all, and by client address. */
+/** Look-ups that found no key in one second: all, and by tenant, which is an address here. */
 interface Misses {
   second: number
   all: number
-  readonly addresses: Map<string, number>
+  readonly tenants: Map<string, number>
 }
 
 /** A key of the store in memory. */
@@ -125,8 +126,7 @@ export class Directory {
   #version: number | undefined
   /** Rises with each change that is noticed: what was read before it is not kept. */
   #epoch = 0
-  /** Look-ups that found no key in the present second: all, and by client address. */
-  readonly #misses: Misses = { second: 0, all: 0, addresses: new Map() }
+  readonly #misses: Misses = { second: 0, all: 0, tenants: new Map() }
   /** Refusals since the last warning, by plan; '' when the plan is there. */
   readonly #refusals = new Map<string, Refusals>()
   /** When the last warning was written, by the monotonic clock. */
@@ -169,6 +169,12 @@ export class Directory {
     return { ...identities[0]!.organization, keys: identities.map(({ key }) => key) }
   }
 
+  /** The organization of a digest whose key is in memory and works. */
+  organizationOf(sha256: string): string | undefined {
+    const kept = this.#kept.get(sha256)
+    return kept?.account ? kept.found.organization.id : undefined
+  }
+
   /**
    * The account of a digest that is not in the file.
    * @param client its address bounds how many wrong keys it may have looked up
@@ -182,8 +188,8 @@ export class Directory {
     if (this.#source === undefined || this.#version === 0 || this.#unknown.has(sha256)) return null
     const running = this.#running.get(sha256)
     if (running) return running.answer.then(found => this.#take(sha256, found, running.epoch, accounts))
-    const address = client.remoteAddress
-    if (this.#overMisses(address)) throw tooManyMisses()
+    const tenant = addressTenant(client.remoteAddress)
+    if (this.#overMisses(tenant)) throw tooManyMisses()
     const epoch = this.#epoch
     const failed = (error: unknown): never => {
       this.#running.delete(sha256)
@@ -193,7 +199,7 @@ export class Directory {
     const count = (found: StoredAccount | null) => {
       this.#running.delete(sha256)
       if (found) this.stats.found++
-      else this.#miss(address)
+      else this.#miss(tenant)
       return found
     }
     let found: ReturnType<AccountStore['find']>
@@ -231,12 +237,12 @@ export class Directory {
   ): Promise<Account | null> {
     const found = await known
     if (found) return found
-    const address = client.remoteAddress
-    if (this.#overMisses(address)) throw tooManyMisses()
+    const tenant = addressTenant(client.remoteAddress)
+    if (this.#overMisses(tenant)) throw tooManyMisses()
     const digest = (await this.#source!.store.read(organization))?.keys.find(({ id }) => id === key)?.sha256
     this.#named.delete(name)
     if (digest === undefined) {
-      this.#miss(address)
+      this.#miss(tenant)
       return null
     }
     if (this.#named.size >= REMEMBERED) this.#named.delete(this.#named.keys().next().value!)
@@ -339,11 +345,11 @@ export class Directory {
 
   // ---- bounds -------------------------------------------------------------------------------------------------------
 
-  #miss(address: string): void {
+  #miss(tenant: string): void {
     this.stats.unknown++
     const misses = this.#thisSecond()
     misses.all++
-    misses.addresses.set(address, (misses.addresses.get(address) ?? 0) + 1)
+    misses.tenants.set(tenant, (misses.tenants.get(tenant) ?? 0) + 1)
   }
 
   #thisSecond(): Misses {
@@ -352,17 +358,17 @@ export class Directory {
     if (misses.second !== second) {
       misses.second = second
       misses.all = 0
-      misses.addresses.clear()
+      misses.tenants.clear()
     }
     return misses
   }
 
   /** Whether a key that may not exist must not be looked up now. Look-ups that find their key are not bounded. */
-  #overMisses(address: string): boolean {
+  #overMisses(tenant: string): boolean {
     const most = this.#bounds.misses
-    const { all, addresses } = this.#thisSecond()
+    const { all, tenants } = this.#thisSecond()
     const over =
-      this.#running.size >= most || all >= most || (addresses.get(address) ?? 0) >= Math.ceil(most * ADDRESS_SHARE)
+      this.#running.size >= most || all >= most || (tenants.get(tenant) ?? 0) >= Math.ceil(most * ADDRESS_SHARE)
     if (over) this.stats.refused++
     return over
   }
@@ -403,6 +409,9 @@ export class Accounts {
   readonly #config: Pick<GatewayConfig, 'organizations' | 'plans' | 'models'>
   readonly #file = new Map<string, Account>()
   readonly #remembered = new Map<string, Account>()
+  /** The last credential that was hashed, and its digest: `known` asks for it just before `find` does. */
+  #hashed = ''
+  #digest = ''
   #names: AccountNames | undefined
 
   constructor(directory: Directory, config: Pick<GatewayConfig, 'organizations' | 'plans' | 'models'>) {
@@ -442,10 +451,34 @@ export class Accounts {
       return now < known.expires ? known.identity : null
     }
     if (!isKeyText(credential)) return null
-    const sha256 = hash('sha256', credential, 'hex')
+    const sha256 = this.#digestOf(credential)
     const account = this.#file.get(sha256) ?? this.#directory.find(sha256, client, this)
     if (account instanceof Promise) return account.then(found => this.#remember(credential, found, now))
     return this.#remember(credential, account, now)
+  }
+
+  /**
+   * The organization of a credential whose key is in memory and works. The store is not asked, and nothing is counted or
+   * remembered.
+   * @param now Unix ms
+   */
+  known(credential: string, now: number): string | undefined {
+    let account = this.#remembered.get(credential)
+    if (account === undefined || account.stale) {
+      if (!isKeyText(credential)) return undefined
+      const sha256 = this.#digestOf(credential)
+      account = this.#file.get(sha256)
+      if (account === undefined) return this.#directory.organizationOf(sha256)
+    }
+    return now < account.expires ? account.identity.organization.id : undefined
+  }
+
+  #digestOf(credential: string): string {
+    if (credential !== this.#hashed) {
+      this.#hashed = credential
+      this.#digest = hash('sha256', credential, 'hex')
+    }
+    return this.#digest
   }
 
   #remember(credential: string, account: Account | null, now: number): Identity | null {

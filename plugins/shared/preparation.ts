@@ -5,9 +5,8 @@
  * refused by that bound.
  */
 import type { GatewayConfig } from '../../config/types.ts'
-import { type Exchange, GatewayError, type Reply, type SharedState } from '../../core/plugin.ts'
+import { GatewayError, type Reply, type SharedState } from '../../core/plugin.ts'
 import type { Incoming } from '../../core/ports/listener.ts'
-import { identity } from './slots.ts'
 import { preparationKey } from './state.ts'
 
 /** The bounds, for the process and for each organization: `platform.preparation` of gateway.yaml. */
@@ -136,11 +135,6 @@ export class PreparedRequest {
 /** The process's ledger. */
 export function preparationOf(shared: SharedState): Preparation {
   return shared.use(preparationKey, () => new Preparation())
-}
-
-/** Whose work it is; '' where the pipeline knows no organizations. */
-export function ownerOf(x: Exchange): string {
-  return x.peek(identity)?.organization.id ?? ''
 }
 
 /** Bytes of a request's body, before it is read; undefined where its head does not tell. */

@@ -53,9 +53,20 @@ for (const listener of ['uws', 'node'] as const) {
     const jwks = `http://127.0.0.1:${(issuer.address() as AddressInfo).port}/keys`
     // With `cache: 0s` the key set is read for each token, so a rotation needs no waiting.
     const entry = `jwt-auth: { issuer: "${ISSUER}", audience: sluice, jwks: "${jwks}", default_key: key_test, cache: 0s }`
+    const tenants: unknown[] = []
     const g = await startGateway({
       yaml: url => defaultYaml(url).replace('completions: [auth,', `completions: [{ ${entry} },`),
-      gateway: { listener },
+      gateway: {
+        listener,
+        around: (plugin, hooks) => {
+          if (plugin.name !== 'validation') return hooks
+          const beforeBody: typeof hooks.beforeBody = x => {
+            tenants.push(x.incoming.tenant)
+            return hooks.beforeBody!(x)
+          }
+          return { ...hooks, beforeBody }
+        },
+      },
     })
     t.after(() => g.close())
     const ask = async (given: string) => {
@@ -71,8 +82,12 @@ for (const listener of ['uws', 'node'] as const) {
       assert.ok(!text.includes(given))
     }
 
-    const served = await ask(await token())
+    const valid = await token()
+    const served = await ask(valid)
     assert.equal(served.status, 200, served.text)
+    assert.equal((await ask(valid)).status, 200)
+    // Once it was checked, the token stands for its organization before it is checked again.
+    assert.deepEqual(tenants, ['@127.0.0.1', 'acme'])
     await refused(await token({ audience: 'another' }), /aud does not fit/)
     await refused(await token({ expires: '-10m' }), /expired/)
     await refused(await token({ key: second }), /signature is wrong/)
@@ -89,7 +104,7 @@ for (const listener of ['uws', 'node'] as const) {
     const rows = await g.ledger()
     assert.deepEqual(
       rows.map(({ organization, key_id, outcome }) => [organization, key_id, outcome]),
-      Array.from({ length: 2 }, () => ['acme', 'key_test', 'completed']),
+      Array.from({ length: 3 }, () => ['acme', 'key_test', 'completed']),
     )
   })
 }

@@ -54,8 +54,8 @@ test('[LIM-10] [ERR-6] a lagging event loop sheds new requests with route_capaci
   }
 })
 
-/** So many young exchanges, all of caller `a`. */
-const oneCaller = (count: number) => ({ count, callers: 1, of: (caller: string) => (caller === 'a' ? count : 0) })
+/** So many young exchanges, all of tenant `a`. */
+const oneTenant = (count: number) => ({ count, tenants: 1, of: (tenant: string) => (tenant === 'a' ? count : 0) })
 const bounds = (capacity: number) => ({ max_concurrent_requests: capacity, overload_delay: 200 })
 
 test('the share that is let in falls with the lag and never to nothing', () => {
@@ -68,7 +68,7 @@ test('the share that is let in falls with the lag and never to nothing', () => {
 test('too many on their way: refused at a quarter above the platform’s capacity', () => {
   const guard = new OverloadGuard({ lagMs: () => 0, close() {} }, () => 0.5, new ManualClock())
   assert.deepEqual(
-    [...[100, 124, 125].map(running => guard.refuses('a', running, oneCaller(running), bounds(100))), guard.shed],
+    [...[100, 124, 125].map(running => guard.refuses('a', running, oneTenant(running), bounds(100))), guard.shed],
     [false, false, true, { lag: 0, in_flight: 1 }],
   )
 })
@@ -80,12 +80,12 @@ test('lag that stands lowers how many may run, step by step and never below 64, 
   /** What runs where the next is refused. */
   const limit = () => {
     for (let running = 0; running < 2000; running++)
-      if (guard.refuses('a', running, oneCaller(running), bounds(1e9))) return running
+      if (guard.refuses('a', running, oneTenant(running), bounds(1e9))) return running
     return Number.POSITIVE_INFINITY
   }
   const later = (ms: number, running: number) => {
     clock.advance(ms)
-    guard.refuses('a', running, oneCaller(running), bounds(1e9))
+    guard.refuses('a', running, oneTenant(running), bounds(1e9))
   }
   later(10_000, 1000)
   assert.equal(limit(), Number.POSITIVE_INFINITY, 'no lag, no limit')
@@ -115,18 +115,18 @@ test('lag that stands lowers how many may run, step by step and never below 64, 
   assert.equal(guard.limit, 0)
 })
 
-test('while load is shed, a caller below its share is admitted although others hold all places', () => {
+test('while load is shed, a tenant below its share is admitted although others hold all places', () => {
   let lag = 250
   const clock = new ManualClock()
   const guard = new OverloadGuard({ lagMs: () => lag, close() {} }, () => 0.5, clock)
   const young = new YoungExchanges(clock)
-  const refuses = (caller: string) => {
-    const refused = guard.refuses(caller, young.count, young, bounds(1e9))
-    if (!refused) young.started(caller)
+  const refuses = (tenant: string) => {
+    const refused = guard.refuses(tenant, young.count, young, bounds(1e9))
+    if (!refused) young.started(tenant)
     return refused
   }
-  const admitted = (caller: string) => {
-    for (let i = 0; ; i++) if (refuses(caller)) return i
+  const admitted = (tenant: string) => {
+    for (let i = 0; ; i++) if (refuses(tenant)) return i
   }
   for (let i = 0; i < 399; i++) young.started('flood')
   young.started('victim')
@@ -138,8 +138,8 @@ test('while load is shed, a caller below its share is admitted although others h
   assert.equal(admitted('flood'), 49, '150 of the flood and one of the victim run, and 200 may')
   assert.equal(admitted('victim'), 50, 'up to a quarter above the limit; its share is a half')
   for (let i = 0; i < 51; i++) young.ended('victim', i === 0 ? 100 : 0)
-  for (let i = 0; i < 300; i++) refuses(`key ${i}`)
-  assert.equal(young.count, 250, 'many keys are no way around it')
+  for (let i = 0; i < 300; i++) refuses(`tenant ${i}`)
+  assert.equal(young.count, 250, 'many tenants are no way around it')
 })
 
 test('young exchanges are counted until they end or have run for a second', () => {
@@ -163,10 +163,10 @@ test('young exchanges are counted until they end or have run for a second', () =
   assert.equal(young.count, 0)
 })
 
-test('young exchanges are counted by caller', () => {
+test('young exchanges are counted by tenant', () => {
   const clock = new ManualClock()
   const young = new YoungExchanges(clock)
-  const counts = () => [young.count, young.callers, young.of('a'), young.of('b')]
+  const counts = () => [young.count, young.tenants, young.of('a'), young.of('b')]
   young.started('a')
   clock.advance(500)
   young.started('a')
@@ -206,7 +206,7 @@ test('[LIM-10] while load is shed, 64 young exchanges may run; open streams go o
     assert.ok(Number(refused.headers.get('retry-after')) >= 1)
     assert.equal(await figure('sluice_shed_running_limit'), 64)
     const theirs = await t.post(PATHS.chat, ask, { authorization: 'Bearer sk-other-0001-secret' })
-    assert.equal(theirs.status, 200, 'a caller that holds no place is served')
+    assert.equal(theirs.status, 200, 'a tenant that holds no place is served')
     lag = 15
     lagClock.advance(100)
     assert.equal((await t.post(PATHS.chat, ask)).status, 503, 'not calm yet')

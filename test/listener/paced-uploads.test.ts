@@ -14,7 +14,7 @@ const piece = () => new ArrayBuffer(MIB / 2)
 const clock = new ManualClock()
 const reads = pacedReads(clock)
 /** An upload whose socket is a list of what was done to it. */
-function upload(caller: string, length: number | undefined) {
+function upload(tenant: string, length: number | undefined) {
   const socket: string[] = []
   let deliver: (chunk: ArrayBuffer, last: boolean) => void
   const exchange = {
@@ -23,8 +23,8 @@ function upload(caller: string, length: number | undefined) {
       pause: () => socket.push('pause'),
       resume: () => socket.push('resume'),
     },
+    tenant,
     headers: new Map(length === undefined ? [] : [['content-length', String(length)]]),
-    caller,
     shared: { clock, reads },
     settled: false,
     over: false,
@@ -49,7 +49,7 @@ function upload(caller: string, length: number | undefined) {
   }
 }
 
-test('of large uploads one is read in a turn of the event loop, callers by turns', async () => {
+test('of large uploads one is read in a turn of the event loop, tenants by turns', async () => {
   const flood = Array.from({ length: 4 }, () => upload('flood', 24 * MIB))
   for (const each of flood) each.arrives()
   const victim = upload('victim', 2 * MIB)

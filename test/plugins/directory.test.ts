@@ -199,6 +199,35 @@ test('keys that do not exist cost a bounded number of look-ups a second, and a s
   assert.equal(store.asked, 26)
 })
 
+test('a network of 64 bits counts as one address', async () => {
+  const { accounts, clock, store } = await house({ cache: 100, misses: 20 })
+  const wrong = (address: string, i: number) => accounts.find(`sk-wrong-${i}`, { remoteAddress: address }, clock.now())
+  for (let i = 0; i < 5; i++) assert.equal(wrong(`2001:db8::${i + 1}`, i), null)
+  assert.throws(() => wrong('2001:db8::ffff', 5), /Too many keys/)
+  assert.equal(wrong('2001:db8:0:1::1', 5), null)
+  assert.equal(store.asked, 6)
+})
+
+test('whose a credential is: known of keys in memory that work, and nothing is asked or counted', async () => {
+  const settings = { plan: 'plain', status: 'active' }
+  const key = (id: string, secret: string, more = {}) => ({ id, sha256: digest(secret), status: 'active', ...more })
+  const inFile = { id: 'inside', ...settings, keys: [key('a', 'sk-file'), key('b', 'sk-old', { expires: 5_000 })] }
+  const organizations = { inside: inFile }
+  const { store, accounts, clock, follow, who, directory } = await house(undefined, { organizations })
+  const known = (...secrets: string[]) => secrets.map(secret => accounts.known(secret, clock.now()))
+  const now = clock.now()
+  assert.deepEqual([accounts.known('sk-old', 4_999), accounts.known('sk-old', 5_000)], ['inside', undefined])
+  assert.deepEqual(known('sk-file', 'sk-first', 'sk-wrong', '', 'no key'), ['inside', ...Array(4)])
+  assert.deepEqual([store.asked, directory.stats.refused, clock.now()], [0, 0, now])
+  assert.equal(who('sk-first'), 'first')
+  assert.deepEqual(known('sk-first'), ['first'])
+  store.put('sk-first', 'first', {}, { status: 'revoked' })
+  await follow()
+  assert.deepEqual(known('sk-first'), [undefined])
+  assert.equal(who('sk-first'), null)
+  assert.deepEqual(known('sk-first'), [undefined])
+})
+
 test('a busy tenant with a thousand keys of its own is not refused by that', async () => {
   const { store, follow, who, directory } = await house({ cache: 5000, misses: 1000 })
   for (let i = 0; i < 3000; i++) store.put(`sk-${i}`, `org${i % 7}`)

@@ -90,7 +90,7 @@ test('[REQ-1] one organization fetches for so many requests at a time, more wait
 
 test('a client that leaves while its fetch waits gives up its place in the line', async () => {
   const shared = createSharedState()
-  const leaves = await Promise.all(Array.from({ length: 16 }, () => mediaGate(shared).enter('')))
+  const leaves = await Promise.all(Array.from({ length: 16 }, () => mediaGate(shared).enter('@127.0.0.1')))
   const { service: media } = await service(['files.example'], undefined, { shared })
   const { wanted } = media.lacking(asked(image), BOTH)!
   const gone = new MemoryIncoming()
