@@ -6,15 +6,12 @@ import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { collectDefaultMetrics, type Metric, type MetricValueWithName, Registry } from 'prom-client'
 import type { Usage } from '../core/canon/events.ts'
 import { DIMENSIONS, denialCode } from '../core/canon/limits.ts'
-import { usedUpBudgets } from '../core/canon/work.ts'
+import type { BudgetFigures, BudgetMetric } from '../core/engine/budget.ts'
 import { type Chain, type LinkStats, waived } from '../core/engine/chain.ts'
 import { NAME_KINDS, type NameCount } from '../core/ports/accounts.ts'
-import { mediaGate } from '../plugins/media/index.ts'
 import { CONTENT_BOUNDS } from '../plugins/shared/content-bounds.ts'
 import { directoryOf } from '../plugins/shared/directory.ts'
-import { preparationOf } from '../plugins/shared/preparation.ts'
 import { reservation } from '../plugins/shared/slots.ts'
-import { unsentOf } from '../plugins/shared/unsent.ts'
 import { type UpstreamHealth, upstreamHealth } from '../plugins/upstream/health.ts'
 import { type Aggregator, Distribution, readOnly } from './distribution.ts'
 import type { ExchangeRecord } from './recent.ts'
@@ -176,6 +173,7 @@ export class Metrics {
     this.#perPlugin(view.generations)
     this.#upstream(() => upstreamHealth(view.shared, view.clock.mono()))
     this.#store(view)
+    this.#budgets(view)
   }
 
   #expose(
@@ -219,21 +217,6 @@ export class Metrics {
     this.#gauge('sluice_open_exchanges', 'Exchanges running now.', () => open.exchanges)
     this.#gauge('sluice_open_streams', 'Replies being streamed now.', () => open.streams)
     this.#gauge('sluice_open_websockets', 'WebSockets open now.', () => open.webSockets)
-    this.#counter(
-      'sluice_tunnel_overruns_total',
-      'WebSockets through proxy whose client sent more than the target took.',
-      () => open.overrunTunnels,
-    )
-    this.#counter(
-      'sluice_turn_overruns_total',
-      'Connections closed for very many chunks or frames at once.',
-      () => open.overrunTurns,
-    )
-    this.#counter(
-      'sluice_work_used_up_total',
-      'Requests whose schemas, patterns and texts needed more work than one may take.',
-      usedUpBudgets,
-    )
     this.#gauge('sluice_open_connections', 'Client connections open now.', () => open.connections)
   }
 
@@ -271,7 +254,7 @@ export class Metrics {
     this.#expose(name, 'gauge', help, () => [{ metricName: name, labels: {}, value: read() }], aggregator)
   }
 
-  #gateway({ facts, current, shedding, shared, meter, accounts }: MetricsView): void {
+  #gateway({ facts, current, shared, accounts }: MetricsView): void {
     const { version, node, listener, store, worker } = facts
     const info = { version, node, listener, store, worker: String(worker) }
     this.#expose('sluice_info', 'gauge', 'Always 1; its labels say what runs.', () => [
@@ -301,12 +284,6 @@ export class Metrics {
       () => current.state.loadedAt / 1000,
       'worker',
     )
-    const shed = 'sluice_shed_total'
-    this.#expose(shed, 'counter', 'Requests refused at once to shed load, so that those that run can finish.', () =>
-      Object.entries(shedding.shed).map(([reason, value]) => ({ metricName: shed, labels: { reason }, value })),
-    )
-    const limit = 'Most young exchanges that may run while load is shed; 0 while it is not.'
-    this.#gauge('sluice_shed_running_limit', limit, () => shedding.limit)
     const loop = this.#loop
     const delay = 'sluice_event_loop_delay_seconds'
     const delays = () => {
@@ -320,50 +297,6 @@ export class Metrics {
       return values
     }
     this.#expose(delay, 'gauge', 'Event-loop delay since the last scrape.', delays, 'worker')
-    const jobs = (name: string, help: string, read: () => { running: number; waiting: number }) =>
-      this.#expose(name, 'gauge', help, () => {
-        const { running, waiting } = read()
-        return [
-          { metricName: name, labels: { state: 'running' }, value: running },
-          { metricName: name, labels: { state: 'waiting' }, value: waiting },
-        ]
-      })
-    jobs(
-      'sluice_meter_jobs',
-      'Large prompts being counted off the event loop, and waiting for a thread.',
-      () => meter.jobs,
-    )
-    jobs('sluice_media_fetches', 'Requests whose files are being fetched, and that wait for it.', () =>
-      mediaGate(shared),
-    )
-    this.#gauge(
-      'sluice_preparing_requests',
-      'Requests that are not admitted yet.',
-      () => preparationOf(shared).held.requests,
-    )
-    this.#gauge(
-      'sluice_preparing_bytes',
-      'Bytes of the requests that are not admitted yet.',
-      () => preparationOf(shared).held.bytes,
-    )
-    this.#gauge(
-      'sluice_unsent_bytes',
-      'Bytes of admitted requests that no provider has answered yet.',
-      () => unsentOf(shared).bytes,
-    )
-    this.#gauge(
-      'sluice_unsent_waiting',
-      'Requests that wait before admission until fewer bytes are unsent.',
-      () => unsentOf(shared).waiting,
-    )
-    const refused = 'sluice_preparation_refused_total'
-    this.#expose(refused, 'counter', 'Requests refused by the budget of work before admission, by whose bound.', () =>
-      Object.entries({ ...preparationOf(shared).refused, unsent: unsentOf(shared).refused }).map(([bound, value]) => ({
-        metricName: refused,
-        labels: { bound },
-        value,
-      })),
-    )
     this.#gauge('sluice_directory_cached_keys', 'Keys of the store in memory.', () => directoryOf(shared).stats.cached)
     // All workers count the same accounts.
     this.#expose(
@@ -398,6 +331,32 @@ export class Metrics {
       const { cached: _, ...results } = directoryOf(shared).stats
       return Object.entries(results).map(([result, value]) => ({ metricName: lookUps, labels: { result }, value }))
     })
+  }
+
+  #budgets(view: MetricsView): void {
+    const { budgets } = view
+    const named = new Map<string, BudgetMetric[]>()
+    for (const metric of budgets.flatMap(({ metrics }) => metrics ?? [])) {
+      const same = named.get(metric.name)
+      if (same) same.push(metric)
+      else named.set(metric.name, [metric])
+    }
+    for (const [metricName, metrics] of named) {
+      const { type, help } = metrics[0]!
+      this.#expose(metricName, type, help, () =>
+        metrics.flatMap(({ read }) => read(view).map(({ labels = {}, value }) => ({ metricName, labels, value }))),
+      )
+    }
+    const figure = (metricName: string, type: 'counter' | 'gauge', help: string, which: keyof BudgetFigures) =>
+      this.#expose(metricName, type, help, () =>
+        budgets.flatMap(({ name, figures }) => {
+          const value = figures?.(view)[which]
+          return value === undefined ? [] : [{ metricName, labels: { budget: name }, value }]
+        }),
+      )
+    figure('sluice_budget_used', 'gauge', 'What is held of a budget, over all who share it.', 'used')
+    figure('sluice_budget_waiting', 'gauge', 'How many wait for a budget.', 'waiting')
+    figure('sluice_budget_refused_total', 'counter', 'Requests that a budget refused.', 'refused')
   }
 
   #perPlugin(generations: MetricsView['generations']): void {

@@ -2,13 +2,13 @@
 import type { Names } from '../config/retired.ts'
 import type { ConfigError } from '../config/source.ts'
 import type { GatewayConfig } from '../config/types.ts'
+import type { Budget, BudgetSources } from '../core/engine/budget.ts'
 import type { Chain } from '../core/engine/chain.ts'
-import type { SharedState } from '../core/plugin.ts'
 import type { NameCount, NameUsers } from '../core/ports/accounts.ts'
 import type { Store } from '../core/ports/store.ts'
 import type { Clock } from '../core/tools/clock.ts'
 
-export interface GatewayView {
+export interface GatewayView extends BudgetSources {
   readonly facts: GatewayFacts
   readonly clock: Clock
   readonly store: Store
@@ -17,13 +17,6 @@ export interface GatewayView {
   /** `serving`: the chains of the configuration that serves. `all`: also those on which former exchanges still run. */
   readonly generations: { readonly serving: Iterable<Chain>; readonly all: Iterable<Chain> }
   readonly open: OpenNow
-  readonly shedding: {
-    /** Requests that were refused to shed load so far, by reason. */
-    readonly shed: Record<string, number>
-    /** How many exchanges may run while load is shed; 0 while it is not. */
-    readonly limit: number
-  }
-  readonly shared: SharedState
   readonly accounts: {
     named(): Promise<AccountNamesInUse>
     usersOf(names: Names): Promise<NameUsers[]>
@@ -32,8 +25,8 @@ export interface GatewayView {
   readonly shipping:
     | { readonly figures: { shipped: number; failures: number; rows: number; seconds: number } }
     | undefined
-  /** `jobs`: those of the threads that count large prompts. */
-  readonly meter: { readonly jobs: { running: number; waiting: number } }
+  /** Every budget of the process. */
+  readonly budgets: readonly Budget[]
   ready(): Promise<{ ok: boolean; reason?: string }>
 }
 

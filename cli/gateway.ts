@@ -26,7 +26,6 @@ import { type Clock, SteadyClock, systemClock } from '../core/tools/clock.ts'
 import { Ticker } from '../core/tools/ticker.ts'
 import { Ingress } from '../http/ingress.ts'
 import type { LagProbe } from '../http/overload.ts'
-import { meterPool } from '../meter/index.ts'
 import packageJson from '../package.json' with { type: 'json' }
 import { accountsOf, directoryOf } from '../plugins/shared/directory.ts'
 import { preparationOf } from '../plugins/shared/preparation.ts'
@@ -34,6 +33,7 @@ import { identity } from '../plugins/shared/slots.ts'
 import type { Shipping } from '../stores/ship/background.ts'
 import { callersSurface, offered } from '../surfaces/index.ts'
 import { ConfigRefused } from './assembly.ts'
+import { budgets } from './budgets.ts'
 import { adminSources, openAdmin } from './gateway/admin.ts'
 import { CurrentConfig } from './gateway/current.ts'
 import { BuiltInUpstream, Generations } from './gateway/generations.ts'
@@ -289,7 +289,7 @@ class RunningGateway implements Gateway {
     if (admin === false) return
     const view: GatewayView = {
       ...{ clock, store: this.store, current, generations, accounts, shared: this.#shared },
-      ...{ shedding: this.#shedding, shipping: this.#shipping, meter: meterPool() },
+      ...{ shedding: this.#shedding, shipping: this.#shipping, budgets },
       facts: {
         version: packageJson.version,
         node: process.version,

@@ -4,6 +4,7 @@
  * (LIM-10); this guard protects the process, whatever the chain does.
  */
 
+import { type Budget, counter, gauge } from '../core/engine/budget.ts'
 import type { Clock, Timer } from '../core/tools/clock.ts'
 
 /** The present lag of the event loop, in milliseconds. */
@@ -146,6 +147,29 @@ const MIN_SHARE = 0.05
  * yet.
  */
 const HEADROOM = 1.25
+
+export const youngBudget: Budget = {
+  name: 'young_exchanges',
+  bound: 'young exchanges while load is shed',
+  owner: 'tenant',
+  each: 'the limit of all divided by the tenants that have one',
+  all: `a limit that the lag of the event loop sets, at least ${MIN_RUNNING}`,
+  over: '503 `route_capacity`',
+  seen: '`sluice_shed_total{reason="lag"}`, `sluice_shed_running_limit`',
+  metrics: [
+    counter(
+      'sluice_shed_total',
+      'Requests refused at once to shed load, so that those that run can finish.',
+      ({ shedding }) => shedding.shed,
+      'reason',
+    ),
+    gauge(
+      'sluice_shed_running_limit',
+      'Most young exchanges that may run while load is shed; 0 while it is not.',
+      ({ shedding }) => shedding.limit,
+    ),
+  ],
+}
 
 type Young = Pick<YoungExchanges, 'count' | 'tenants' | 'of'>
 

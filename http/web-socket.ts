@@ -6,6 +6,7 @@
  */
 
 import { type ErrorCode, type ErrorInit, GatewayError } from '../core/canon/errors.ts'
+import { type Budget, type Refusal, refusal } from '../core/engine/budget.ts'
 import { type Exchange, type Logger, tenantOf } from '../core/plugin.ts'
 import type {
   BodyFault,
@@ -54,6 +55,53 @@ const NORMAL = 1000
 const SERVER_ERROR = 1011
 const SERVICE_RESTART = 1012
 const TRY_AGAIN_LATER = 1013
+
+const QUEUE_FULL: Refusal = {
+  code: 'websocket_queue_full',
+  message: () =>
+    `A connection runs ${MAX_RUNNING} responses at once, one for each stream_id. At most ${MAX_WAITING} more requests, of ${MAX_WAITING_BYTES / 1024 / 1024} MiB together, may wait. Wait until a response ends.`,
+}
+const LANES_USED: Refusal = {
+  code: 'websocket_stream_limit_reached',
+  message: () =>
+    `This connection has used ${MAX_LANES} different values of stream_id, which is the limit. Use one of them again, or open a new connection.`,
+}
+
+export const messageBudgets: readonly Budget[] = [
+  {
+    name: 'websocket_requests',
+    bound: 'requests of a WebSocket that run, and that wait',
+    owner: 'connection',
+    each: [`${MAX_RUNNING} that run`, `${MAX_WAITING} that wait, of ${MAX_WAITING_BYTES / 1024 / 1024} MiB together`],
+    refused: { each: QUEUE_FULL },
+    seen: '`sluice_refused_total`, by code',
+  },
+  {
+    name: 'websocket_unread',
+    bound: 'messages of a WebSocket that wait to be read',
+    owner: 'connection',
+    each: MAX_UNREAD,
+    refused: { each: QUEUE_FULL },
+    over: `after ${MAX_OVERFLOWED} of these, close code ${TRY_AGAIN_LATER}`,
+    seen: '`sluice_refused_total`, by code',
+  },
+  {
+    name: 'websocket_streams',
+    bound: 'different values of `stream_id` on a WebSocket',
+    owner: 'connection',
+    each: MAX_LANES,
+    refused: { each: LANES_USED },
+    seen: '`sluice_refused_total`, by code',
+  },
+  {
+    name: 'websocket_reads',
+    bound: 'messages of WebSockets that are read in a turn of the event loop',
+    owner: 'tenant',
+    each: `${READ_IN_TURN} of a connection, tenants by turns`,
+    all: `${READ_AT_ONCE} at once`,
+    over: 'nothing: the next waits',
+  },
+]
 
 /** Headers of the handshake that do not apply to the requests after it. */
 const HANDSHAKE_HEADERS = new Set(['connection', 'upgrade', 'content-length', 'transfer-encoding', 'expect'])
@@ -547,13 +595,8 @@ function restarting(): GatewayError {
   })
 }
 function tooManyLanes(): GatewayError {
-  return new GatewayError('websocket_stream_limit_reached', {
-    message: `This connection has used ${MAX_LANES} different values of stream_id, which is the limit. Use one of them again, or open a new connection.`,
-    param: 'stream_id',
-  })
+  return refusal(LANES_USED, '', { param: 'stream_id' })
 }
 function queueFull(): GatewayError {
-  return new GatewayError('websocket_queue_full', {
-    message: `A connection runs ${MAX_RUNNING} responses at once, one for each stream_id. At most ${MAX_WAITING} more requests, of ${MAX_WAITING_BYTES / 1024 / 1024} MiB together, may wait. Wait until a response ends.`,
-  })
+  return refusal(QUEUE_FULL)
 }

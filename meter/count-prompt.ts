@@ -3,6 +3,7 @@
  * counted again.
  */
 import type { Conversation } from '../core/canon/conversation.ts'
+import { type Budget, jobs } from '../core/engine/budget.ts'
 import { CACHED_FROM, CountCache, digest, digestInSlices, digestRow } from './cache.ts'
 import { countTokens } from './counter.ts'
 import { createMeterPool, type MeterPool } from './pool.ts'
@@ -39,6 +40,23 @@ let shared: MeterPool | undefined
 /** The pool of this process. Each thread starts when it is first needed. */
 export function meterPool(): MeterPool {
   return (shared ??= createMeterPool())
+}
+
+export const threadsBudget: Budget = {
+  name: 'meter_threads',
+  bound: 'threads that count large prompts, and as many that parse bodies of more than 4 MiB',
+  owner: 'tenant',
+  each: 'by turns; a prompt gives its thread up after each 128 KiB',
+  all: 'one less than the cores of the machine, from 1 to 4',
+  over: 'nothing: the next waits',
+  seen: '`sluice_meter_jobs`',
+  metrics: [
+    jobs(
+      'sluice_meter_jobs',
+      'Large prompts being counted off the event loop, and waiting for a thread.',
+      () => meterPool().jobs,
+    ),
+  ],
 }
 
 /** One look-up in the cache: of `texts[from, to)`, which is one text or a row of several. */

@@ -1,3 +1,4 @@
+import { type Budget, option } from '../core/engine/budget.ts'
 import { longTurns, loopTurns } from '../core/engine/loop-turn.ts'
 import {
   bodyMeter,
@@ -230,8 +231,35 @@ const SLICE = 512 * 1024
  * 40,000, most of it in one piece. So of such bodies an organization has two at a time, and each is followed by a rest
  * of so many milliseconds for each of its values. Beside a flood of such bodies the p99 of a victim was 150 ms.
  */
-const heavy = new FairGate(Number.POSITIVE_INFINITY, 2)
 const REST_MS = 0.003
+
+const heavyBudget = {
+  name: 'heavy_bodies',
+  bound: 'bodies that a thread parses: over 256 KB of many values, over 1.5 MB of long strings',
+  owner: 'tenant',
+  each: 2,
+  over: `nothing: the next waits; after each a rest of ${REST_MS * 1000} µs for each of its values`,
+  seen: '`sluice_preparing_requests`, beside `sluice_meter_jobs`',
+  figures: () => ({ used: heavy.running, waiting: heavy.waiting }),
+} as const satisfies Budget
+const heavy = new FairGate(Number.POSITIVE_INFINITY, heavyBudget.each)
+
+const content = (bound: string, name: string): Budget => ({
+  name,
+  bound,
+  owner: 'request',
+  each: option('validation', name),
+  over: '400 `content_limit_exceeded`',
+  seen: `\`sluice_content_refused_total{bound="${name}"}\``,
+})
+export const bodyBudgets: readonly Budget[] = [
+  heavyBudget,
+  content('values of a JSON body', 'max_nodes'),
+  content('nesting of a JSON body', 'max_depth'),
+  content('images', 'max_images'),
+  content('documents', 'max_documents'),
+  content('replayed, recalled and restored data', 'max_replay'),
+]
 
 /** Validators are loaded or compiled on first use: do it at start, so that the first request does not wait. */
 function warm(surface: Surface, unknownFields: 'reject' | 'strip'): void {

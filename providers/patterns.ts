@@ -11,6 +11,7 @@
 import { createRequire } from 'node:module'
 import type { RE2JS } from 're2js'
 import type { Work } from '../core/canon/work.ts'
+import type { Budget } from '../core/engine/budget.ts'
 import { MOST_SIZE, sizeBound } from './pattern-size.ts'
 
 // Loaded with the first pattern; most requests have none.
@@ -20,6 +21,15 @@ const require = createRequire(import.meta.url)
 const LONGEST = 1000
 /** Sizes of all that is kept: some 4 MB, at 300 bytes for each instruction. */
 const MOST_KEPT = 12_000
+export const patternsBudget: Budget = {
+  name: 'pattern_programs',
+  bound: 'instructions of the programs of clients’ patterns',
+  owner: 'process',
+  each: [MOST_SIZE, 'of a pattern'],
+  all: [MOST_KEPT, 'that are kept, some 4 MB'],
+  over: 'nothing: a larger pattern passes, and the one used longest ago is dropped',
+  seen: '`sluice_work_used_up_total`, where much is compiled',
+}
 /** What keeping a pattern takes beside its program, as a size. */
 const ENTRY_SIZE = 12
 

@@ -163,6 +163,11 @@ export class FairTurns {
     this.#rests = rests
   }
 
+  /** Slices that wait for their turn. */
+  get waiting(): number {
+    return this.#waiting.size
+  }
+
   /** Resolves at the beginning of an event-loop turn that is this caller's alone. */
   next(owner: string): Promise<void> {
     return new Promise(resolve => {
@@ -209,6 +214,14 @@ export class RestingTurns {
     this.#turns = turns
     this.#clock = clock
     this.#times = times
+  }
+
+  /** Work that has its turn or waits for it, with its rest; and work that waits for other work of its owner. */
+  get running(): number {
+    return this.#gate.running
+  }
+  get waiting(): number {
+    return this.#gate.waiting
   }
 
   /**

@@ -1,6 +1,6 @@
 /**
  * Writes what is made from the schemas and kept in git: config/gateway.schema.json for editors, the tables of
- * docs/configuration.md and docs/limits.md, docs/openapi.yaml, docs/errors.md, docs/compatibility.md and
+ * docs/configuration.md, docs/limits.md and docs/security.md, docs/openapi.yaml, docs/errors.md, docs/compatibility.md and
  * THIRD_PARTY_NOTICES.md.
  * Run: node bin/sluice.mjs --run docs/generate/index.ts
  */
@@ -14,6 +14,7 @@ import { extras } from '../../plugins/extra/index.ts'
 import { plugins as builtIn } from '../../plugins/index.ts'
 import { dialects } from '../../providers/index.ts'
 import { surfaces } from '../../surfaces/index.ts'
+import { budgetTable } from './budgets.ts'
 import { compatibility } from './compatibility.ts'
 import { errorReference } from './errors.ts'
 import { limitTable } from './limits.ts'
@@ -36,6 +37,7 @@ export function generated(): Record<string, string> {
     'docs/compatibility.md': compatibility(),
     'docs/configuration.md': withTables('docs/configuration.md', referenceTables(plugins, NAMES)),
     'docs/limits.md': withTables('docs/limits.md', limitTable()),
+    'docs/security.md': withTables('docs/security.md', budgetTable(plugins)),
     'THIRD_PARTY_NOTICES.md': notices(),
   }
 }

@@ -3,6 +3,7 @@
  * discarded. Rule ids such as R12 are those of docs/spec/listener.md.
  */
 
+import type { Budget } from '../../core/engine/budget.ts'
 import { clientTenant } from '../../core/engine/tenant.ts'
 import type { BodyFault, BodyFlow, BodyLimits, BodySink, Incoming } from '../../core/ports/listener.ts'
 import type { Clock, Timer } from '../../core/tools/clock.ts'
@@ -50,6 +51,15 @@ const PACED_BYTES = 1024 * 1024
  */
 const REST_TIMES = 2
 export const pacedReads = (clock: Clock): FairTurns => new FairTurns({ clock, times: REST_TIMES })
+
+export const readsBudget: Budget = {
+  name: 'large_reads',
+  bound: 'reads of bodies of more than 1 MiB, on `uws`',
+  owner: 'tenant',
+  each: 'by turns',
+  all: `one connection in a turn of the event loop, and after a long turn a rest of ${REST_TIMES} times as long as it took`,
+  over: 'nothing: the next waits',
+}
 
 const empty = new Uint8Array(0)
 

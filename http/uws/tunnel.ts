@@ -3,6 +3,7 @@
  * and sends ours. Towards the exchange this is the tunnel of bytes that it is on `node`: what the client says is written
  * as frames for the target, and the target's frames are read and sent on.
  */
+import { type Budget, counter } from '../../core/engine/budget.ts'
 import type { BodyFlow, BodySink, OutgoingStream } from '../../core/ports/listener.ts'
 import { BINARY, CLOSE, clientFrame, type FrameSink, PING, PONG, TargetFrames, TEXT } from './frames.ts'
 import type { UwsSession, UwsSocket } from './web-socket.ts'
@@ -14,6 +15,22 @@ export const TUNNEL_MESSAGE_BYTES = 32 * 1024 * 1024
  * slowly; when another message comes then, the connection is closed.
  */
 const WAITING_BYTES = 16 * 1024 * 1024
+
+export const tunnelBudget: Budget = {
+  name: 'tunnel_bytes',
+  bound: 'what a client sent into a WebSocket through `proxy` and its target has not taken, on `uws`',
+  owner: 'connection',
+  each: ['16 MiB', 'a message 32 MiB'],
+  over: 'close code 1013; a longer message cuts the connection',
+  seen: '`sluice_tunnel_overruns_total`: those of 1013',
+  metrics: [
+    counter(
+      'sluice_tunnel_overruns_total',
+      'WebSockets through proxy whose client sent more than the target took.',
+      ({ open }) => open.overrunTunnels,
+    ),
+  ],
+}
 
 /** Close codes (RFC 6455 section 7.4, and its registry). */
 const NO_CODE = 1005

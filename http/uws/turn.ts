@@ -1,3 +1,5 @@
+import { type Budget, counter } from '../../core/engine/budget.ts'
+
 /**
  * When it is safe to write to a uWebSockets.js socket (R3 of docs/spec/listener.md).
  *
@@ -49,6 +51,23 @@ const PIECES_OF_ONE = 500
 /** A piece of these costs as much as so many chunks of a body that is collected. */
 export const STREAMED_PIECE = 8
 export const FRAME_PIECE = 4
+
+export const turnPiecesBudget: Budget = {
+  name: 'turn_pieces',
+  bound: `what one read of a connection brings, on \`uws\`: chunks of bodies, pieces of a body that is streamed (each counts for ${STREAMED_PIECE}), WebSocket frames (each for ${FRAME_PIECE})`,
+  owner: 'connection',
+  each: PIECES_OF_ONE,
+  all: [PIECES_OF_TURN, 'in a turn of the event loop'],
+  over: 'once all are used up, a connection over its own is closed',
+  seen: '`sluice_turn_overruns_total`',
+  metrics: [
+    counter(
+      'sluice_turn_overruns_total',
+      'Connections closed for very many chunks or frames at once.',
+      ({ open }) => open.overrunTurns,
+    ),
+  ],
+}
 
 /** Counts what one connection brings in a turn. */
 export class TurnPieces {

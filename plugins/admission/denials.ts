@@ -160,8 +160,3 @@ export function overOutput(field: string, requested: number, maximum: number): R
     param: field,
   })
 }
-
-/** The platform runs as many requests as it may (LIM-10). */
-export function platformFull(): Reply {
-  return deny('capacity_exceeded', { message: 'The service is at capacity. Retry shortly.' })
-}

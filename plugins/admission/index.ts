@@ -25,9 +25,10 @@ import {
 } from '../shared/slots.ts'
 import { unsentOf } from '../shared/unsent.ts'
 import { type CellSet, cellsFor, early, scaledDown, scaleFactor } from './cells.ts'
-import { denied, overMinute, overOutput, overSpendCap, overTokenBudget, platformFull, zeroCap } from './denials.ts'
+import { denied, overMinute, overOutput, overSpendCap, overTokenBudget, zeroCap } from './denials.ts'
 import { finals } from './left.ts'
 import { capWithin, isPlentiful, type OutputCap, outputCap, spendLeft } from './output-cap.ts'
+import { platformFull, platformOf } from './platform.ts'
 import { standingsOf } from './standing.ts'
 
 /** Where a look at limits is a call, they are looked at before the body is read only for bodies of more bytes. */
@@ -64,7 +65,7 @@ export const admission = definePlugin({
     /** The cells of each caller, by model. `auth` gives the same identity object for a key each time. */
     const sets = new WeakMap<Identity, Map<string, CellSet>>()
     const standings = standingsOf(context.shared)
-    const platform = context.shared.use('platform', () => ({ running: 0 }))
+    const platform = platformOf(context.shared)
     const ledger = unsentOf(context.shared)
     const { max_concurrent_requests, scale_limits_above } = config.platform
 

@@ -14,6 +14,7 @@ import {
   TurnList,
   workOf,
 } from '../../core/canon/conversation.ts'
+import type { Budget } from '../../core/engine/budget.ts'
 import { loopTurns } from '../../core/engine/loop-turn.ts'
 import type { ConnectionState } from '../../core/ports/listener.ts'
 import type { MaybePromise, Store } from '../../core/ports/store.ts'
@@ -119,7 +120,17 @@ const MAX_LINKS = 1000
  * recalls of `npm run attack` added 615 MiB to the process, and 470 with it.
  */
 const LARGE_CHAIN = 1 << 20
-export const largeChains = new FairGate(8, 2)
+
+export const recallBudget = {
+  name: 'large_recalls',
+  bound: 'stored conversations of more than 1 MiB that are being read',
+  owner: 'tenant',
+  each: 2,
+  all: 8,
+  over: 'nothing: the next waits',
+  figures: () => ({ used: largeChains.running, waiting: largeChains.waiting }),
+} as const satisfies Budget
+export const largeChains = new FairGate(recallBudget.all, recallBudget.each)
 
 /** Reads and writes the stored responses and continuation data. */
 export class Memory {

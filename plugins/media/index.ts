@@ -1,3 +1,4 @@
+import { type Budget, jobs } from '../../core/engine/budget.ts'
 import { definePlugin, deny, type Reply, type SharedState, tenantOf } from '../../core/plugin.ts'
 import { FairGate } from '../../core/tools/fair.ts'
 import { count, duration, list, object, size, text } from '../../core/tools/vocabulary.ts'
@@ -7,10 +8,21 @@ import { notFetched } from './denials.ts'
 import { MediaFault, MediaFetcher, type Outside } from './fetch-media.ts'
 import { urlMedia, withMedia, withPlaceholders } from './url-media.ts'
 
-/** The gateway fetches media for at most this many requests at a time; others wait, organizations by turns. */
-const MAX_FETCHING = 32
-/** At most this many of them are of one organization, so that one whose hosts are slow leaves room for others. */
-const MAX_FETCHING_EACH = 16
+/** One tenant does not have them all, so that one whose hosts are slow leaves room for others. */
+export const fetchingBudget = {
+  name: 'media_fetching',
+  bound: 'requests whose files are being fetched',
+  owner: 'tenant',
+  each: 16,
+  all: 32,
+  over: 'nothing: the next waits, for up to `timeout` of `media`',
+  seen: '`sluice_media_fetches`',
+  metrics: [
+    jobs('sluice_media_fetches', 'Requests whose files are being fetched, and that wait for it.', ({ shared }) =>
+      mediaGate(shared),
+    ),
+  ],
+} as const satisfies Budget
 
 const schema = object({
   fetch: list(
@@ -90,7 +102,7 @@ export const media = mediaPlugin()
 
 /** What fetches of this process wait for. */
 export function mediaGate(shared: SharedState): FairGate {
-  return shared.use(mediaGateKey, () => new FairGate(MAX_FETCHING, MAX_FETCHING_EACH))
+  return shared.use(mediaGateKey, () => new FairGate(fetchingBudget.all, fetchingBudget.each))
 }
 
 /** The client has disconnected, so this refusal is not sent. */

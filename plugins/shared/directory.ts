@@ -6,6 +6,7 @@
 import { hash } from 'node:crypto'
 import { type AccountNames, accountNames, readOrganization } from '../../config/accounts.ts'
 import type { GatewayConfig, OrganizationConfig } from '../../config/types.ts'
+import { type Budget, refusal, setting } from '../../core/engine/budget.ts'
 import { addressTenant } from '../../core/engine/tenant.ts'
 import { type AccountFinder, GatewayError, type Logger, type SharedState } from '../../core/plugin.ts'
 import type { AccountStore, StoredAccount } from '../../core/ports/accounts.ts'
@@ -32,6 +33,24 @@ const MOST_COUNTED = 1000
 const WAIT_MS = 1000
 /** Credentials whose digest is remembered, because hashing costs more than the rest of a cached look-up. */
 const REMEMBERED = 10_000
+
+const TOO_MANY = {
+  code: 'route_capacity',
+  message: () =>
+    'Too many keys that do not exist are being tried, so this one was not looked up. Retry after the wait.',
+  horizonMs: WAIT_MS,
+} as const
+
+export const missesBudget: Budget = {
+  name: 'directory_misses',
+  bound: 'look-ups of keys that nobody has',
+  owner: 'tenant',
+  each: `a share of ${ADDRESS_SHARE} of those of all`,
+  all: setting('directory.misses'),
+  refused: { all: TOO_MANY },
+  seen: '`sluice_directory_lookups_total{result="refused"}`',
+  figures: ({ shared }) => ({ refused: directoryOf(shared).stats.refused }),
+}
 
 export interface DirectoryStats {
   /** Keys of the store in memory. */
@@ -189,7 +208,7 @@ export class Directory {
     const running = this.#running.get(sha256)
     if (running) return running.answer.then(found => this.#take(sha256, found, running.epoch, accounts))
     const tenant = addressTenant(client.remoteAddress)
-    if (this.#overMisses(tenant)) throw tooManyMisses()
+    if (this.#overMisses(tenant)) throw refusal(TOO_MANY)
     const epoch = this.#epoch
     const failed = (error: unknown): never => {
       this.#running.delete(sha256)
@@ -238,7 +257,7 @@ export class Directory {
     const found = await known
     if (found) return found
     const tenant = addressTenant(client.remoteAddress)
-    if (this.#overMisses(tenant)) throw tooManyMisses()
+    if (this.#overMisses(tenant)) throw refusal(TOO_MANY)
     const digest = (await this.#source!.store.read(organization))?.keys.find(({ id }) => id === key)?.sha256
     this.#named.delete(name)
     if (digest === undefined) {
@@ -564,13 +583,6 @@ function membersIn(settings: string): Record<string, unknown> | null {
 
 function markStale({ account }: Kept): void {
   if (account && !(account instanceof Unusable)) account.stale = true
-}
-
-function tooManyMisses(): GatewayError {
-  return new GatewayError('route_capacity', {
-    message: 'Too many keys that do not exist are being tried, so this one was not looked up. Retry after the wait.',
-    horizonMs: WAIT_MS,
-  })
 }
 
 /**

@@ -5,7 +5,16 @@
  * refused by that bound.
  */
 import type { GatewayConfig } from '../../config/types.ts'
-import { GatewayError, type Reply, type SharedState } from '../../core/plugin.ts'
+import {
+  type Budget,
+  type BudgetMetric,
+  type BudgetSources,
+  counter,
+  gauge,
+  refusal,
+  setting,
+} from '../../core/engine/budget.ts'
+import type { Reply, SharedState } from '../../core/plugin.ts'
 import type { Incoming } from '../../core/ports/listener.ts'
 import { preparationKey } from './state.ts'
 
@@ -22,6 +31,49 @@ interface Held {
 
 /** The wait that a refusal advertises, in milliseconds and before jitter. */
 const WAIT_MS = 1000
+
+const REFUSED = {
+  each: {
+    code: 'concurrency_limit_exceeded',
+    message: limit =>
+      `This organization has as many requests in preparation as it may: ${limit}. Retry after the wait, with fewer at once.`,
+    horizonMs: WAIT_MS,
+  },
+  all: {
+    code: 'route_capacity',
+    message: () => 'The service has as many requests in preparation as it may. Retry after the advertised time.',
+    horizonMs: WAIT_MS,
+  },
+} as const satisfies Budget['refused']
+
+/** Requests refused by `platform.preparation`, by whose bound. */
+export function refusedMetric(read: (sources: BudgetSources) => Readonly<Record<string, number>>): BudgetMetric {
+  const help = 'Requests refused by the budget of work before admission, by whose bound.'
+  return counter('sluice_preparation_refused_total', help, read, 'bound')
+}
+
+export const preparationBudget: Budget = {
+  name: 'preparation',
+  bound: 'requests and bytes in preparation',
+  owner: 'tenant',
+  each: [setting('platform.preparation.organization_requests'), setting('platform.preparation.organization_bytes')],
+  all: [setting('platform.preparation.requests'), setting('platform.preparation.bytes')],
+  refused: REFUSED,
+  seen: '`sluice_preparation_refused_total{bound="organization"}`, `{bound="process"}`',
+  metrics: [
+    gauge(
+      'sluice_preparing_requests',
+      'Requests that are not admitted yet.',
+      ({ shared }) => preparationOf(shared).held.requests,
+    ),
+    gauge(
+      'sluice_preparing_bytes',
+      'Bytes of the requests that are not admitted yet.',
+      ({ shared }) => preparationOf(shared).held.bytes,
+    ),
+    refusedMetric(({ shared }) => preparationOf(shared).refused),
+  ],
+}
 
 /** The ledger of a process. All chains share it; it outlives a reload. */
 export class Preparation {
@@ -147,20 +199,18 @@ export function declaredBytes({ bodyBytes, hasBody, headers }: Incoming): number
 
 function overOrganization(unit: keyof Held, limit: number): Refusal {
   const what = unit === 'requests' ? `${limit} requests` : `${limit} bytes of requests`
-  const error = new GatewayError('concurrency_limit_exceeded', {
-    message: `This organization has as many requests in preparation as it may: ${what} that are being received, read or counted (platform.preparation.organization_${unit}). Retry after the wait, with fewer at once.`,
-    horizonMs: WAIT_MS,
-    details: { dimension: 'concurrency', limit },
-    // The headers of concurrency are those of `concurrent_requests`, of which nothing is known here.
-    headers: { 'x-ratelimit-scope': 'org' },
-  })
+  const error = refusal(
+    REFUSED.each,
+    `${what} that are being received, read or counted (platform.preparation.organization_${unit})`,
+    {
+      details: { dimension: 'concurrency', limit },
+      // The headers of concurrency are those of `concurrent_requests`, of which nothing is known here.
+      headers: { 'x-ratelimit-scope': 'org' },
+    },
+  )
   return { kind: 'error', error }
 }
 
 function overProcess(): Refusal {
-  const error = new GatewayError('route_capacity', {
-    message: 'The service has as many requests in preparation as it may. Retry after the advertised time.',
-    horizonMs: WAIT_MS,
-  })
-  return { kind: 'error', error }
+  return { kind: 'error', error: refusal(REFUSED.all) }
 }

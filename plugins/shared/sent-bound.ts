@@ -9,6 +9,7 @@ import {
   type ImagePart,
   type Part,
 } from '../../core/canon/conversation.ts'
+import type { Budget } from '../../core/engine/budget.ts'
 import type { Backend } from '../../core/ports/dialect.ts'
 import { dialectOf } from '../../providers/index.ts'
 import type { Pieces } from './verbatim.ts'
@@ -22,6 +23,16 @@ const EACH = 256
 const EACH_REWRITTEN = 1024
 /** What is the same for every request, and bounded by number and length: stop strings, names, controls. */
 const REST = 64 * 1024
+
+export const sentBudget: Budget = {
+  name: 'sent_bytes',
+  bound: 'bytes of a request to a provider, beside its media and private data',
+  owner: 'request',
+  each: `${EACH} for each token and each part, and ${REST / 1024} KiB`,
+  over: '500 `internal_error`: a fault of the gateway',
+  seen: '`sluice_backend_oversized_requests_total`',
+}
+
 /** UTF-8 bytes for a UTF-16 unit. */
 const UTF8 = 3
 /** Bytes for a UTF-16 unit that is escaped as JSON, twice where JSON stands in a JSON string. */

@@ -6,6 +6,7 @@ import type { GatewayConfig } from '../../config/types.ts'
 import type { SharedKey } from '../../core/plugin.ts'
 import type { FairGate } from '../../core/tools/fair.ts'
 import type { Ticker } from '../../core/tools/ticker.ts'
+import type { Platform } from '../admission/platform.ts'
 import type { Standings } from '../admission/standing.ts'
 import type { Backends } from '../upstream/health.ts'
 import type { Pools } from '../upstream/pools.ts'
@@ -22,6 +23,8 @@ export const accountsKey: SharedKey<WeakMap<GatewayConfig['organizations'], Acco
 export const preparationKey: SharedKey<Preparation> = { name: 'preparation' }
 /** Made by `unsentOf`: bytes of admitted requests that no provider has answered yet. */
 export const unsentKey: SharedKey<Unsent> = { name: 'unsent' }
+/** Made by `platformOf`: how many exchanges run. */
+export const platformKey: SharedKey<Platform> = { name: 'platform' }
 /** Made by `standingsOf`: what was last seen of the limits of each caller. */
 export const standingsKey: SharedKey<Standings> = { name: 'standings' }
 /** Made by `mediaGate`: what fetches of media wait for. */

@@ -4,9 +4,11 @@
  * the bounds a request waits for its turn at admission.
  */
 import type { GatewayConfig } from '../../config/types.ts'
-import { deny, type Reply, type SharedState } from '../../core/plugin.ts'
+import { type Budget, gauge, type Refusal, refusal, setting } from '../../core/engine/budget.ts'
+import type { Reply, SharedState } from '../../core/plugin.ts'
 import type { Clock } from '../../core/tools/clock.ts'
 import { FairQueue } from '../../core/tools/fair.ts'
+import { refusedMetric } from './preparation.ts'
 import { unsentKey } from './state.ts'
 
 /** The bounds of bytes: `platform.preparation` of gateway.yaml. */
@@ -14,6 +16,35 @@ type UnsentBounds = Pick<
   GatewayConfig['platform']['preparation'],
   'unsent_bytes' | 'organization_unsent_bytes' | 'unsent_wait'
 >
+
+const WAITED = {
+  code: 'route_capacity',
+  message: () =>
+    'Too many bytes of requests wait for providers to take them (platform.preparation.unsent_bytes). Retry shortly.',
+} as const satisfies Refusal
+
+export const unsentBudget: Budget = {
+  name: 'unsent',
+  bound: 'bytes of admitted requests that no provider has answered yet',
+  owner: 'tenant',
+  each: setting('platform.preparation.organization_unsent_bytes'),
+  all: setting('platform.preparation.unsent_bytes'),
+  over: 'nothing: the next waits before admission, for `unsent_wait`; then 503 `route_capacity`',
+  seen: '`sluice_unsent_waiting`, `sluice_preparation_refused_total{bound="unsent"}`',
+  metrics: [
+    gauge(
+      'sluice_unsent_bytes',
+      'Bytes of admitted requests that no provider has answered yet.',
+      ({ shared }) => unsentOf(shared).bytes,
+    ),
+    gauge(
+      'sluice_unsent_waiting',
+      'Requests that wait before admission until fewer bytes are unsent.',
+      ({ shared }) => unsentOf(shared).waiting,
+    ),
+    refusedMetric(({ shared }) => ({ unsent: unsentOf(shared).refused })),
+  ],
+}
 
 /** The ledger of a process. All chains share it; it outlives a reload. */
 export class Unsent {
@@ -104,8 +135,5 @@ export function unsentOf(shared: SharedState): Unsent {
 }
 
 function busy(): Reply {
-  return deny('route_capacity', {
-    message:
-      'Too many bytes of requests wait for providers to take them (platform.preparation.unsent_bytes). Retry shortly.',
-  })
+  return { kind: 'error', error: refusal(WAITED) }
 }

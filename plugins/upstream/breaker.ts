@@ -19,6 +19,7 @@
  * All state is in memory, for one process: each worker learns by itself, and after a restart all is closed. Times are
  * monotonic milliseconds.
  */
+import type { Budget } from '../../core/engine/budget.ts'
 import { type BreakerOptions, Circuit, type CircuitState } from './circuit.ts'
 import { Recent } from './recent.ts'
 
@@ -48,6 +49,15 @@ const MAX_DOUBLINGS = 6
  * among them. Forgetting one opens the backend to it again, which harms nobody else.
  */
 export const MAX_ORGANIZATIONS = 1024
+
+export const rememberedBudget: Budget = {
+  name: 'breaker_organizations',
+  bound: 'organizations that a breaker remembers',
+  owner: 'process',
+  all: `${MAX_ORGANIZATIONS / 2} to ${MAX_ORGANIZATIONS.toLocaleString('en-US')}`,
+  over: 'nothing: those seen longest ago are forgotten',
+  seen: '`sluice_backend_forgotten_organizations_total`',
+}
 /** An organization that sends nothing is forgotten after 10 to 20 minutes. */
 const KEEP_MS = 600_000
 

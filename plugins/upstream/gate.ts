@@ -2,6 +2,7 @@
  * Limits the requests in flight, with a bounded queue in front (ERR-6). Organizations take turns in the queue; within
  * one of them, first come, first served.
  */
+import type { Budget } from '../../core/engine/budget.ts'
 import type { Clock, Timer } from '../../core/tools/clock.ts'
 import { FairQueue } from '../../core/tools/fair.ts'
 
@@ -13,6 +14,16 @@ interface Waiting {
   timer: Timer
   /** Called once: null gives the place. */
   go: (refused: Refusal | null) => void
+}
+
+export const queueBudget: Budget = {
+  name: 'provider_queue',
+  bound: 'requests that wait for a place at a provider',
+  owner: 'tenant',
+  each: 'by turns; in a full queue whoever has most gives room to whoever has less',
+  all: '`queue.max` of the provider: 1,000, for `queue.wait`: 2 s',
+  over: '503 `route_capacity`',
+  seen: '`sluice_provider_queued`, `sluice_provider_refused`',
 }
 
 export class Gate {

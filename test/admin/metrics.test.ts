@@ -197,7 +197,8 @@ test('accounts have at most fifty series of each kind, and the others are added 
   }))
   const plans = Array.from({ length: 60 }, (_, i) => ({ ...names[1]!, name: `p${i}`, organizations: 100 + i }))
   const metrics = new Metrics()
-  metrics.expose({ facts: {}, accounts: { named: async () => [...names, ...plans] } } as unknown as MetricsView)
+  const accounts = { named: async () => [...names, ...plans] }
+  metrics.expose({ facts: {}, accounts, budgets: [] } as unknown as MetricsView)
   try {
     const { values } = await metrics.registry.getSingleMetric('sluice_accounts')!.get()
     const total = [...names, ...plans]
@@ -218,7 +219,7 @@ test('accounts have at most fifty series of each kind, and the others are added 
 
 test('exchanges are told apart by route, model, status and outcome, tokens and money by model', async () => {
   const metrics = new Metrics()
-  metrics.expose({ facts: {} } as MetricsView)
+  metrics.expose({ facts: {}, budgets: [] } as unknown as MetricsView)
   try {
     const usage = { ...ZERO_USAGE, input: 100, cached: 40, output: 20 }
     const end = (route: string, model: string, status: number, outcome: string, cost = 0) =>
@@ -411,7 +412,7 @@ test('ten thousand bad models and ten thousand bad keys make no series', { timeo
     await eventually(() => g.gateway.ingress.running.size === 0)
     const now = await scrape(g)
     assert.deepEqual(ours(series(now)), before)
-    assert.ok(before.length < 450, `${before.length} series`)
+    assert.ok(before.length < 475, `${before.length} series`)
     assert.doesNotMatch(series(now).join('\n'), /bad-|sk-/)
     assert.ok(value(now, 'sluice_refused_total', { code: 'model_not_found' })! >= 10_000)
     assert.ok(value(now, 'sluice_refused_total', { code: 'invalid_api_key' })! >= 10_000)

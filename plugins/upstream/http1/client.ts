@@ -8,6 +8,7 @@
  */
 import net, { type Socket } from 'node:net'
 import type { Dispatcher } from 'undici'
+import type { Budget } from '../../../core/engine/budget.ts'
 import type { WireHandler, WireHeaders } from '../../../core/plugin.ts'
 import type { Pieces } from '../../shared/verbatim.ts'
 import { MalformedResponse, type ResponseHandler, ResponseParser } from './parser.ts'
@@ -275,6 +276,14 @@ const READ_BUFFER = Buffer.allocUnsafeSlow(64 * 1024)
  * it.
  */
 const TURN_BYTES = READ_BUFFER.length
+
+export const replyReadsBudget: Budget = {
+  name: 'reply_reads',
+  bound: 'what is read of a connection to a provider in a turn of the event loop',
+  owner: 'connection',
+  each: `${TURN_BYTES / 1024} KiB`,
+  over: 'nothing: the rest waits',
+}
 
 /** Connections that have read in this turn of the event loop. */
 let readers: Connection[] = []
