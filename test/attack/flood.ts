@@ -25,6 +25,7 @@ export type Kind =
   | 'arguments'
   | 'ages'
   | 'strangers'
+  | 'masks'
 
 export interface Job {
   kind: Kind
@@ -81,6 +82,27 @@ function burst(begin: string, bytes: Buffer): Promise<number> {
     clearTimeout(late)
     note('closed')
   })
+}
+
+/** Writes `head` and `bytes` to a connection of its own, and closes it once it has an answer and has taken all. */
+async function answered(head: string, bytes = Buffer.alloc(0)): Promise<void> {
+  const socket = connect({ port: Number(host.port), host: host.hostname })
+  socket.on('error', () => {})
+  const answer = new Promise<void>(resolve => {
+    socket.once('data', data => {
+      note(String(data).split(' ')[1] ?? 'bytes')
+      resolve()
+    })
+    socket.once('close', resolve)
+  })
+  const taken = new Promise<void>(resolve => {
+    socket.write(head)
+    socket.write(bytes, () => resolve())
+  })
+  const late = setTimeout(() => socket.destroy(), 5000)
+  await Promise.all([answer, taken])
+  clearTimeout(late)
+  socket.destroy()
 }
 
 /** A WebSocket for warm-ups, one at a time. A warm-up stores its input without asking a model. */
@@ -150,9 +172,13 @@ const ARGUMENTS: ((bytes: number) => string)[] = [
   bytes => `{"a":"${'\\u0061'.repeat(bytes / 6)}"}`,
 ]
 
-const HEAD = `POST ${PATHS.chat} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${key}\r\nContent-Type: application/json\r\n`
+const headWith = (key: string): string =>
+  `POST ${PATHS.chat} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${key}\r\nContent-Type: application/json\r\n`
+const HEAD = headWith(key)
 
-const UPGRADE = `GET ${PATHS.responses} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${key}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n`
+const upgradeWith = (key: string): string =>
+  `GET ${PATHS.responses} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${key}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n`
+const UPGRADE = upgradeWith(key)
 
 const KINDS: Record<Kind, () => Promise<number>> = {
   /** Uses a core as a flood does, and sends nothing. */
@@ -194,17 +220,7 @@ const KINDS: Record<Kind, () => Promise<number>> = {
   chunks: () => burst(`${HEAD}Transfer-Encoding: chunked\r\n\r\n`, Buffer.from('1\r\n \r\n'.repeat(2 ** 20))),
   /** Messages of one byte, each masked with zeros. */
   messages: () => burst(UPGRADE, Buffer.alloc(7 * 2 ** 20, Buffer.from([0x81, 0x81, 0, 0, 0, 0, 0x78]))),
-  handshakes: () =>
-    lanes(64, until, async () => {
-      const socket = connect({ port: Number(host.port), host: host.hostname })
-      socket.on('error', () => {})
-      socket.once('data', data => {
-        note(String(data).split(' ')[1]!)
-        socket.destroy()
-      })
-      socket.write(UPGRADE)
-      await new Promise(resolve => socket.once('close', resolve))
-    }),
+  handshakes: () => lanes(64, until, () => answered(UPGRADE)),
   images() {
     const url = `data:image/png;base64,${'A'.repeat(6 * MIB)}`
     const content = [
@@ -338,6 +354,20 @@ const KINDS: Record<Kind, () => Promise<number>> = {
       const answer = await send(url, PATHS.chat, `sk-${random.word(32)}`, bodyOf('chat', 'a-chat', 'x'))
       note(answer.status)
     }),
+  /** The same as uploads, handshakes and small requests at once. */
+  async masks() {
+    const body = Buffer.alloc(4 * MIB, 0x20)
+    const mask = () => `sk-${random.word(32)}`
+    const sent = await Promise.all([
+      lanes(16, until, async () => {
+        if ((left -= body.length) < 0) return void (await sleep(100))
+        await answered(`${headWith(mask())}Content-Length: ${body.length}\r\n\r\n`, body)
+      }),
+      lanes(16, until, () => answered(upgradeWith(mask()))),
+      lanes(32, until, async () => note((await send(url, PATHS.chat, mask(), bodyOf('chat', 'a-chat', 'x'))).status)),
+    ])
+    return sent.reduce((sum, n) => sum + n, 0)
+  },
   small: () => lanes(64, until, () => post(PATHS.chat, JSON.stringify(bodyOf('chat', 'a-chat', 'x')))),
   drip: () => hold(400, socket => socket.write('POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n'), 'x: y\r\n'),
 }

@@ -48,6 +48,7 @@ export const KINDS: Record<Exclude<Kind, 'control'>, string> = {
   arguments: 'tier1',
   ages: 'tier1',
   strangers: 'tier1',
+  masks: 'tier1',
 }
 /** The victim's requests per second. Its plan `benchmark` allows 100. */
 const RATE = 40
