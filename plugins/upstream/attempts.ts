@@ -13,12 +13,13 @@ import {
   Relay,
   type SendAttempt,
   SinkAround,
+  tenantOf,
 } from '../../core/plugin.ts'
 import type { Backend } from '../../core/ports/dialect.ts'
 import { isBlamed } from '../../providers/blame.ts'
 import { unavailableMs } from '../../providers/faults.ts'
 import { type Consequence, FAULTS } from '../shared/fault-table.ts'
-import { identity, unsent } from '../shared/slots.ts'
+import { unsent } from '../shared/slots.ts'
 import type { Cause, Refusal, Scope } from './breaker.ts'
 import type { UpstreamOptions } from './options.ts'
 import { upstreamFields } from './report.ts'
@@ -45,8 +46,8 @@ export class Attempts implements CallControl {
   readonly #sink: CallSink
   readonly #context: AttemptContext
   readonly #send: SendAttempt
-  /** Id of the organization that the breakers and the queues count for. */
-  readonly #organization: string
+  /** Who the breakers and the queues count for. */
+  readonly #tenant: string
   readonly #relay = new Relay()
   #untried: Backend[]
   /** The attempt that runs; null while the call waits for a connection, or for the next attempt. */
@@ -61,7 +62,7 @@ export class Attempts implements CallControl {
     this.#sink = sink
     this.#context = context
     this.#send = send
-    this.#organization = call.facts.peek(identity)?.organization.id ?? ''
+    this.#tenant = tenantOf(call.facts)
     // The backend that answered the exchange's earlier request has seen the conversation.
     const { candidates, report } = call
     this.#untried = report.served
@@ -89,16 +90,16 @@ export class Attempts implements CallControl {
    */
   #choose(now: number): number {
     const { targets, random } = this.#context
-    const organization = this.#organization
+    const tenant = this.#tenant
     let cold = -1
     for (let i = 0; i < this.#untried.length; i++) {
       const { breaker } = targets.of(this.#untried[i]!)
-      if (!breaker.warm(now, organization, random())) {
+      if (!breaker.warm(now, tenant, random())) {
         if (cold === -1) cold = i
-      } else if (breaker.tryEnter(now, organization)) return i
+      } else if (breaker.tryEnter(now, tenant)) return i
     }
-    if (cold !== -1 && targets.of(this.#untried[cold]!).breaker.tryEnter(now, organization)) return cold
-    return this.#untried.findIndex(backend => targets.of(backend).breaker.tryProbe(now, organization))
+    if (cold !== -1 && targets.of(this.#untried[cold]!).breaker.tryEnter(now, tenant)) return cold
+    return this.#untried.findIndex(backend => targets.of(backend).breaker.tryProbe(now, tenant))
   }
 
   /**
@@ -108,9 +109,9 @@ export class Attempts implements CallControl {
   #unavailable(now: number): GatewayError {
     const breakers = this.#call.candidates.map(backend => this.#context.targets.of(backend).breaker)
     // Another one may have been busy.
-    const out = breakers.filter(breaker => !breaker.allows(now, this.#organization))
+    const out = breakers.filter(breaker => !breaker.allows(now, this.#tenant))
     const { waitMs, cause } = out
-      .map(breaker => breaker.refusal(now, this.#organization))
+      .map(breaker => breaker.refusal(now, this.#tenant))
       .reduce((least, each) => (each.waitMs < least.waitMs ? each : least), NO_BACKEND)
     switch (cause) {
       case 'capacity':
@@ -135,12 +136,12 @@ export class Attempts implements CallControl {
   /** All connections are busy: waits for one. */
   #wait(target: Target): void {
     const { breaker, pool } = target
-    const giveUp = pool.gate.wait(this.#context.clock, this.#organization, refused => {
+    const giveUp = pool.gate.wait(this.#context.clock, this.#tenant, refused => {
       if (refused) {
-        breaker.recordNeutral(this.#organization)
+        breaker.recordNeutral(this.#tenant)
         this.#busy(refused.waitedMs)
       } else if (this.#sink.closed) {
-        breaker.recordNeutral(this.#organization)
+        breaker.recordNeutral(this.#tenant)
         pool.gate.leave()
       } else this.#attempt(target)
     })
@@ -148,7 +149,7 @@ export class Attempts implements CallControl {
     this.#relay.to(
       whileWaiting(() => {
         giveUp()
-        breaker.recordNeutral(this.#organization)
+        breaker.recordNeutral(this.#tenant)
       }),
     )
   }
@@ -185,7 +186,7 @@ export class Attempts implements CallControl {
   /** The first event has come: this backend serves the exchange. */
   answered({ target, startedMono }: Attempt): void {
     const now = this.#context.clock.mono()
-    this.#back(target, target.breaker.succeeded(now, this.#organization, startedMono))
+    this.#back(target, target.breaker.succeeded(now, this.#tenant, startedMono))
     this.#call.report.answered(target.backend)
     this.#call.facts.peek(unsent)?.()
   }
@@ -200,7 +201,7 @@ export class Attempts implements CallControl {
       const now = this.#context.clock.mono()
       const { breaker } = target
       this.#back(target, breaker.reached(now) ? 'all' : null)
-      this.#leftOut(target, 'failures', breaker.failed(now, this.#organization, 'organization'), 'gateway_timeout', now)
+      this.#leftOut(target, 'failures', breaker.failed(now, this.#tenant, 'organization'), 'gateway_timeout', now)
     }
     this.#call.report.answered(target.backend)
     return tooLong
@@ -215,7 +216,7 @@ export class Attempts implements CallControl {
     if (error && untold) this.#judge(attempt, error, untold)
     target.state.ended()
     // The client disconnected before there was an answer. A trial without an end would keep the backend out for ever.
-    if (!attempt.judged) target.breaker.recordNeutral(this.#organization)
+    if (!attempt.judged) target.breaker.recordNeutral(this.#tenant)
     target.pool.gate.leave()
     if (!error || this.#sink.closed) return
     this.#last = error
@@ -236,12 +237,12 @@ export class Attempts implements CallControl {
     const now = this.#context.clock.mono()
     if (reached) this.#back(target, breaker.reached(now) ? 'all' : null)
     let closed: Scope | null = null
-    if (counts === 'nobody') breaker.recordNeutral(this.#organization)
-    else closed = breaker.failed(now, this.#organization, counts)
+    if (counts === 'nobody') breaker.recordNeutral(this.#tenant)
+    else closed = breaker.failed(now, this.#tenant, counts)
     // A request that the provider faults says nothing about others, whatever header goes with the answer.
     const mayPause = counts === 'organization' || code === 'capacity_exceeded'
     const pause = mayPause ? (fault.restMs ?? pauseAskedIn(error)) : null
-    const paused = pause === null ? null : breaker.pause(now, this.#organization, pause, causeOf(code))
+    const paused = pause === null ? null : breaker.pause(now, this.#tenant, pause, causeOf(code))
     this.#context.log.warn(
       {
         request_id: this.#call.facts.id,
@@ -271,7 +272,7 @@ export class Attempts implements CallControl {
         backend: backend.id,
         ...this.#forWhom(scope),
         reason,
-        for_ms: Math.round(breaker.outFor(now, this.#organization)),
+        for_ms: Math.round(breaker.outFor(now, this.#tenant)),
         error_rate: Math.round(breaker.errorRate * 1000) / 1000,
         code,
       },
@@ -285,9 +286,9 @@ export class Attempts implements CallControl {
     this.#context.log.info({ backend: backend.id, ...this.#forWhom(scope) }, 'backend back')
   }
 
-  /** The field of a log line that names the organization; a line without it is about all of them. */
+  /** The field of a log line that names the organization, or the address of a client without one; else all are meant. */
   #forWhom(scope: Scope): { organization?: string } {
-    return scope === 'all' ? {} : { organization: this.#organization }
+    return scope === 'all' ? {} : { organization: this.#tenant }
   }
 
   // ---- retries ------------------------------------------------------------------------------------------------------
@@ -302,7 +303,7 @@ export class Attempts implements CallControl {
     const safe = again === 'if_safe' && this.#call.facts.incoming.headers.get(SAFE_HEADER) === 'true'
     if (!elsewhere && !safe) return error
     const now = clock.mono()
-    const another = this.#untried.some(other => targets.of(other).breaker.allows(now, this.#organization))
+    const another = this.#untried.some(other => targets.of(other).breaker.allows(now, this.#tenant))
     if (!another && again !== 'yes' && !safe) return error
     if (!target.budget.take(now, options.retry_budget)) return isBlamed(error) ? notAsked(error) : error
     if (another) this.#next()

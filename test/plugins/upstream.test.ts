@@ -44,8 +44,11 @@ const gatewayWith = (providers: Record<string, ProviderConfig>) =>
     stream_limits: { minimal: row, medium: row, high: row, xhigh: row, max: row } as GatewayConfig['stream_limits'],
   })
 
-/** Backends whose request was asked for, in order: nothing is written for one that is left out. */
-function asking(backends: Backend[] = [backend()], written: (to: Backend) => never = refuse) {
+/**
+ * Backends whose request was asked for, in order: nothing is written for one that is left out.
+ * @param known whether a plugin has found the client's organization
+ */
+function asking(backends: Backend[] = [backend()], written: (to: Backend) => never = refuse, known = true) {
   const tried: string[] = []
   const ask = (more: RunOptions<any> = {}) =>
     runPlugin(upstream, {
@@ -55,7 +58,12 @@ function asking(backends: Backend[] = [backend()], written: (to: Backend) => nev
         return written(call.backend)
       },
       ...more,
-      slots: [[identity, caller()], [model, modelOf({ backends })], [candidates, backends], ...(more.slots ?? [])],
+      slots: [
+        ...(known ? [[identity, caller()] as const] : []),
+        [model, modelOf({ backends })],
+        [candidates, backends],
+        ...(more.slots ?? []),
+      ],
     })
   return { ask, tried }
 }
@@ -121,6 +129,24 @@ test('[ERR-6] all out: 503 provider_unavailable, nothing is asked; after open_fo
   clock.advance(OPTIONS.open_for)
   await ask({ shared, clock })
   assert.deepEqual(tried, ['local/small'])
+})
+
+test('where no plugin finds organizations, what a client provokes leaves the backend out for its address alone', async () => {
+  const shared = createSharedState()
+  const clock = new ManualClock()
+  for (const [id, tenant] of Object.entries({ 'local/one': '@192.0.2.1', 'local/two': '@127.0.0.1' })) {
+    const { breaker } = sharedBackends(shared).of(id, OPTIONS)
+    for (let i = 0; i < OPTIONS.failures; i++) breaker.failed(clock.mono(), tenant, 'organization')
+  }
+  for (const order of [['local/one'], ['local/two', 'local/one']]) {
+    const { ask, tried } = asking(
+      order.map(id => backend({ id })),
+      refuse,
+      false,
+    )
+    await ask({ shared, clock })
+    assert.deepEqual(tried, ['local/one'])
+  }
 })
 
 test('a breaker counts the organizations that it forgets for want of room, and none of the 512 met last', () => {
