@@ -201,15 +201,13 @@ export function readModels(
     const path = ['models', id]
     const checked = report.check(schema, withQuirks(value, providers, presets), path, id)
     if (!checked) continue
-    for (const [i, alias] of checked.aliases.entries()) {
+    const own = aliasesOf(checked, path, names.surfaces, report)
+    for (const { alias, at } of own) {
       const owner = Object.hasOwn(raw, alias) ? alias : aliases.get(alias)
       if (owner !== undefined) {
         const what = owner === alias ? 'is a model of its own' : `is already an alias of ${owner}`
-        const where = place(
-          report.source.position(['models', owner], 'key'),
-          report.source.position([...path, 'aliases', i]),
-        )
-        report.error([...path, 'aliases', i], `the alias '${alias}' of ${id} ${what} (${where}); an id means one model`)
+        const where = place(report.source.position(['models', owner], 'key'), report.source.position(at))
+        report.error(at, `the alias '${alias}' of ${id} ${what} (${where}); an id means one model`)
       } else aliases.set(alias, id)
     }
     const backends = checked.backends.map((backend, i) =>
@@ -234,9 +232,34 @@ export function readModels(
         'key',
       )
     }
-    models[id] = { ...checked, id, backends: usable, at: report.source.position(path, 'key') }
+    models[id] = {
+      ...checked,
+      id,
+      aliases: own.map(({ alias }) => alias),
+      backends: usable,
+      at: report.source.position(path, 'key'),
+    }
   }
   return models
+}
+
+/** All aliases of a model, each once, with their places: those that are never listed, then those of each surface. */
+function aliasesOf(
+  { aliases, listed_aliases }: Arrives<typeof modelSchema>,
+  path: Path,
+  surfaces: readonly string[],
+  report: Report,
+): { alias: string; at: Path }[] {
+  const found = new Map(aliases.map((alias, i) => [alias, [...path, 'aliases', i]]))
+  for (const [surface, listed] of Object.entries(listed_aliases)) {
+    const at = [...path, 'listed_aliases', surface]
+    if (!surfaces.includes(surface)) {
+      const cure = didYouMean(surface, surfaces) || `; surfaces: ${surfaces.join(', ')}`
+      report.error(at, `there is no surface '${surface}'${cure}`, 'key')
+    }
+    for (const [i, alias] of listed.entries()) if (!found.has(alias)) found.set(alias, [...at, i])
+  }
+  return [...found].map(([alias, at]) => ({ alias, at }))
 }
 
 /**

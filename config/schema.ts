@@ -488,6 +488,14 @@ export const model = object(
       uniqueItems: true,
     }),
     listed: flag(true, 'Shown by GET /v1/models.'),
+    listed_aliases: byName(
+      list(modelName, 'Ids.', { uniqueItems: true, examples: ['[claude-eb1-preview]'] }),
+      "By surface, other ids that GET /v1/models lists beside the model's own to clients of that surface alone, e.g. `{ messages: [claude-eb1-preview] }` for Claude Code, whose picker takes only ids that begin with `claude` or `anthropic`.",
+    ),
+    display_name: text('The name that GET /v1/models shows to people; not set: the id.', {
+      minLength: 1,
+      maxLength: 128,
+    }),
     created: {
       type: 'string',
       format: 'timestamp',

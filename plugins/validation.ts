@@ -26,7 +26,7 @@ import { declaredBytes, PreparedRequest, preparationOf } from './shared/preparat
 import { type ContentLimits, contentLimits, preparing, verbatim, wouldRefuse } from './shared/slots.ts'
 import { Verbatim } from './shared/verbatim.ts'
 
-/** Paths removed under `unknown_fields: strip`. */
+/** What `unknown_fields: strip` removed: paths, and preview features that nothing is done about. */
 const strippedFields = slot<string[]>('strippedFields')
 
 const unknownFields = (surface: string) =>
@@ -62,7 +62,11 @@ const schema = object({
   unknown_fields: object(
     Object.fromEntries(Object.values(surfaces).map(({ name, title }) => [name, unknownFields(title)])),
     [],
-    { default: {}, description: 'What happens to fields that a surface does not know.' },
+    {
+      default: {},
+      description:
+        'What happens to fields that a surface does not know. `strip` also removes what asks for speed, price or a budget that is not offered, such as `speed`, and names preview features (`anthropic-beta`) that the surface does not know.',
+    },
   ),
 })
 
@@ -164,7 +168,8 @@ export const validation = definePlugin({
           wordFor(options.structured_output, surface.name) === 'translate'
             ? surface.validate(body, unknownFields)
             : validateUnstructured(surface, body, unknownFields)
-        if (stripped.length > 0) x.set(strippedFields, stripped)
+        const all = unknownFields === 'strip' ? [...stripped, ...unknownPreviews(x)] : stripped
+        if (all.length > 0) x.set(strippedFields, all)
       } catch (error) {
         if (!advisory || !(error instanceof GatewayError)) throw error
         x.set(wouldRefuse, error)
@@ -294,6 +299,14 @@ function parsed(x: Exchange, shape: JsonBytes): unknown {
   const value = sent.parse(shape)
   x.set(verbatim, sent)
   return value
+}
+
+/** The preview features of the request that the surface does not know: `anthropic-beta:NAME`. */
+function unknownPreviews({ surface, incoming }: Exchange): string[] {
+  const { previewHeader, previews } = surface!
+  if (!previewHeader || !previews) return []
+  const names = (incoming.headers.get(previewHeader) ?? '').split(',').map(name => name.trim())
+  return names.filter(name => name !== '' && !previews.has(name)).map(name => `${previewHeader}:${name}`)
 }
 
 /** Paths may hold client text, so only characters that a header can carry are kept, and about 2 KB at most. */

@@ -49,6 +49,7 @@ export const requestValidators = (schema: Schema): ValidatorSet => ({
  */
 export function compileRequest(schema: Schema): Validate {
   let check: Validator | undefined
+  const wishes = [...wishesOf(schema, [])]
   return function validate(body, unknownFields) {
     if (typeof body !== 'object' || body === null || Array.isArray(body)) throw notAnObject(body)
     check ??= validatorsOf(requestValidators(schema))[0]!
@@ -58,6 +59,7 @@ export function compileRequest(schema: Schema): Validate {
       return NONE
     }
     removed = []
+    for (const wish of wishes) removeUnoffered(body as Record<string, unknown>, wish)
     const valid = check(body)
     const found = removed
     removed = []
@@ -67,6 +69,40 @@ export function compileRequest(schema: Schema): Validate {
 }
 
 const NONE: string[] = []
+
+/** A member that may be removed, and the values with which it stays. */
+interface Wish {
+  path: readonly string[]
+  offered: readonly unknown[]
+}
+
+function* wishesOf(schema: Schema, path: readonly string[]): Generator<Wish> {
+  for (const [name, member] of Object.entries((schema['properties'] ?? {}) as Record<string, Schema>)) {
+    const at = [...path, name]
+    if (member['x-wish']) yield { path: at, offered: (member['enum'] as unknown[] | undefined) ?? [] }
+    else yield* wishesOf(member, at)
+  }
+}
+
+function removeUnoffered(body: Record<string, unknown>, { path, offered }: Wish): void {
+  let holder: unknown = body
+  for (const name of path.slice(0, -1)) holder = isMap(holder) && Object.hasOwn(holder, name) ? holder[name] : undefined
+  const name = path.at(-1)!
+  if (!isMap(holder) || !Object.hasOwn(holder, name) || holder[name] === null) return
+  const text = JSON.stringify(holder[name])
+  if (offered.some(value => JSON.stringify(value) === text)) return
+  unknown.remove(
+    holder,
+    name,
+    path
+      .slice(0, -1)
+      .map(segment => `/${segment}`)
+      .join(''),
+  )
+}
+
+const isMap = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
 
 // ---- faults ---------------------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ export const validatorsText: ValidatorsText = schemas => {
     inlineRefs: false,
     code: { source: true },
   })
-  for (const name of ['x-sluice', 'x-hint', 'x-bound', 'x-tag']) ajv.addKeyword(name)
+  for (const name of ['x-sluice', 'x-hint', 'x-wish', 'x-bound', 'x-tag']) ajv.addKeyword(name)
   for (const keyword of [BY_TYPE, BY_TAG, CLOSED, STRIP_UNKNOWN]) ajv.addKeyword(keyword)
   const shared: Shared = new Map()
   const names = schemas.map((schema, i) => {

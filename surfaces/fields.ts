@@ -1,6 +1,6 @@
 /** Schemas of members that several surfaces share (wire.md A.1, A.2). */
 import { EFFORTS } from '../core/canon/conversation.ts'
-import { array, map, noop, object, oneOfStrings, only, type Schema, string } from './schema.ts'
+import { array, map, noop, object, oneOfStrings, only, type Schema, string, wish } from './schema.ts'
 
 export const model = string({ minLength: 1, maxLength: 256, description: 'A public model id.' })
 export const effort = oneOfStrings(EFFORTS, { description: 'Reasoning effort.' })
@@ -21,7 +21,7 @@ export const promptCacheOptions = noop(object({ mode: oneOfStrings(['implicit', 
 export const promptCacheRetention = noop(oneOfStrings(['in_memory', 'in-memory', '24h']))
 /** May stand on any content part. */
 export const cacheBreakpoint = noop(object({ mode: oneOfStrings(['explicit']), ttl: string() }, ['mode']))
-export const serviceTier = only(oneOfStrings(['auto', 'default']))
+export const serviceTier = wish(only(oneOfStrings(['auto', 'default'])))
 /** `tool_choice` when it does not name a tool. */
 export const toolMode = oneOfStrings(['auto', 'none', 'required'])
 /** The mode of a list of allowed tools. */

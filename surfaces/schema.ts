@@ -5,6 +5,8 @@
  * - `x-sluice`: the class of a member (wire.md). `NOOP`: validated, but without effect. `DEF`: only the listed values
  *   are offered. `REJ`: an official member that is not offered. Absent: `USE`.
  * - `x-hint`: the cure, appended to error messages.
+ * - `x-wish`: the member asks for speed, price or a budget, never for content. Where unknown members are removed, it is
+ *   removed as well when its value is not offered.
  * - `x-bound`: what the metrics call the bound `maxLength` (plugins/shared/content-bounds.ts).
  * - `x-tag`: on a `oneOf`, the member that tells its variants apart.
  * - `x-forms`: on an `anyOf`, says that its alternatives differ by JSON type.
@@ -216,6 +218,9 @@ export const only = <T>(schema: Schema<T>, hint?: string): Schema<T> => classed(
  */
 export const rejected = (hint?: string, harmless: readonly unknown[] = []): Schema<unknown> =>
   classed(harmless.length > 0 ? { enum: [null, ...harmless] } : { type: 'null' }, 'REJ', hint)
+
+/** Marks a member without which the reply has the same content (`x-wish`). */
+export const wish = <T>(schema: Schema<T>): Schema<T> => ({ ...schema, 'x-wish': true })
 
 function classed(schema: Schema, name: string, hint?: string): Schema {
   return { ...schema, 'x-sluice': name, ...(hint !== undefined && { 'x-hint': hint }) }

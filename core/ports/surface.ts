@@ -24,6 +24,8 @@ export interface Surface {
   readonly ownHeaders?: readonly string[]
   /** The header in which its clients name preview features, separated by commas. */
   readonly previewHeader?: string
+  /** The preview features that it knows. A request may name others; nothing is done about them. */
+  readonly previews?: ReadonlySet<string>
   /** JSON Schema (2020-12) of the request body, for docs and OpenAPI. */
   readonly requestSchema: Record<string, unknown>
   /**
@@ -67,6 +69,11 @@ export interface Surface {
   looseBody?(value: unknown): Record<string, unknown>
   /** The reply of a count (`count-tokens`). Default: `{"input_tokens": N}`. */
   countReply?(tokens: number): unknown
+  /**
+   * The part of a list that a query asks for, where the surface's clients page lists. Absent: they read them whole.
+   * @throws GatewayError when the query is not valid
+   */
+  page?(query: URLSearchParams, ids: readonly string[]): ListPage
   /** Makes the encoder of one exchange. */
   encoder(context: EncodeContext): Encoder
   /** The body of an error reply, as JSON text (ERR-1). */
@@ -75,6 +82,14 @@ export interface Surface {
   readonly requestIdHeaders: readonly string[]
   /** How the surface works over a WebSocket. Absent: it does not. */
   readonly socket?: SocketForm
+}
+
+/** A part of a list: the entries from the index `from`, without that at `to`. */
+export interface ListPage {
+  from: number
+  to: number
+  /** Whether the list goes on in the direction in which the client pages. */
+  more: boolean
 }
 
 /** A surface over a WebSocket: one message is one request, and each frame of its reply is one message. */

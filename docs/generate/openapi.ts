@@ -109,7 +109,7 @@ function published(schema: unknown): unknown {
   if (typeof schema !== 'object' || schema === null) return schema
   const out: Json = {}
   for (const [key, value] of Object.entries(schema)) {
-    if (key === 'x-tag' || key === 'x-forms' || key === 'x-bound' || key === '$schema') continue
+    if (key === 'x-tag' || key === 'x-forms' || key === 'x-bound' || key === 'x-wish' || key === '$schema') continue
     if (key === 'x-hint') out['description'] = value
     else if (key === 'properties')
       out[key] = Object.fromEntries(Object.entries(value as Json).map(([name, member]) => [name, published(member)]))

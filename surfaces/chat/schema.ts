@@ -38,6 +38,7 @@ import {
   tagged,
   titled,
   variant,
+  wish,
 } from '../schema.ts'
 
 /** Members that clients add to any content part. */
@@ -183,7 +184,7 @@ export const requestSchema = titled(
       prompt_cache_retention: promptCacheRetention,
       safety_identifier: safetyIdentifier,
       audio: rejected(),
-      prediction: rejected(),
+      prediction: wish(rejected()),
       web_search_options: rejected('Hosted search is on /v1/responses and /v1/messages.'),
       moderation: rejected(),
       functions: rejected('Use tools.'),

@@ -4,7 +4,9 @@ import { compileRequest, fault } from '../check.ts'
 import type { DescribedSurface } from '../described.ts'
 import { encoder } from './encode.ts'
 import { errorBody, errorReply } from './errors.ts'
+import { page } from './page.ts'
 import { looseBody, parse, parseLoosely } from './parse.ts'
+import { PREVIEWS } from './previews.ts'
 import { reply } from './reply.ts'
 import { samples } from './samples.ts'
 import { requestSchema } from './schema.ts'
@@ -18,6 +20,7 @@ export const messages: DescribedSurface = {
   keyHeader: 'x-api-key',
   ownHeaders: ['anthropic-version', 'x-api-key'],
   previewHeader: 'anthropic-beta',
+  previews: PREVIEWS,
   requestSchema,
   argumentsAt: ['messages', '*', 'content', '*', 'input'],
   reply,
@@ -37,6 +40,7 @@ export const messages: DescribedSurface = {
   parse,
   parseLoosely,
   looseBody,
+  page,
   encoder,
   error: (error, requestId) => errorBody(error, requestId),
   requestIdHeaders: ['request-id'],

@@ -21,6 +21,7 @@ import {
   string,
   tagged,
   variant,
+  wish,
 } from '../schema.ts'
 import type { ObjectOf, Unchecked, UncheckedObject } from '../unchecked.ts'
 import { DATED_EDITOR, NATIVE_OPTIONS, NATIVE_TOOLS, WEB_SEARCH_TYPES } from './native-tools.ts'
@@ -412,15 +413,15 @@ export const requestSchema = object(
     output_config: object({
       effort: oneOfStrings(EFFORTS.filter(effort => effort !== 'none')),
       format,
-      task_budget: rejected(),
+      task_budget: wish(rejected()),
     }),
     output_format: format,
     metadata: noop(object({ user_id: string({ maxLength: 2048 }) })),
     cache_control: cacheControl,
     tools: array(tool),
     tool_choice: toolChoice,
-    service_tier: only(oneOfStrings(['auto', 'standard_only'])),
-    speed: only(oneOfStrings(['standard'])),
+    service_tier: wish(only(oneOfStrings(['auto', 'standard_only']))),
+    speed: wish(only(oneOfStrings(['standard']))),
     diagnostics: noop(object({ previous_message_id: string() })),
     context_management: noop(contextManagement),
     safeguards: noop(array(anything())),
@@ -429,8 +430,8 @@ export const requestSchema = object(
     mcp_servers: rejected(undefined, NOTHING),
     compaction: rejected(undefined, NOTHING),
     thread: rejected('Send the whole conversation in messages.', NOTHING),
-    fallbacks: rejected(undefined, NOTHING),
-    fallback_credit_token: rejected(undefined, NOTHING),
+    fallbacks: wish(rejected(undefined, NOTHING)),
+    fallback_credit_token: wish(rejected(undefined, NOTHING)),
     billing_policy: rejected(undefined, NOTHING),
     betas: rejected(AS_HEADER, NOTHING),
     user_profile_id: rejected(AS_HEADER, NOTHING),

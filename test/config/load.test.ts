@@ -366,6 +366,27 @@ test('providers, models and backends refer to each other', async () => {
   ])
 })
 
+test('listed aliases are aliases, for surfaces that there are', async () => {
+  const models = (members: string) =>
+    small({
+      models: `models:\n  eb1: { ${members}, context_window: 9, backends: [{ provider: local, model: m }] }\n  two: { aliases: [deux], context_window: 9, backends: [{ provider: local, model: m }] }`,
+    })
+  const { config } = await loadText(
+    models('aliases: [old], listed_aliases: { messages: [claude-eb1, old], chat: [claude-eb1] }'),
+  )
+  assert.deepEqual(config!.models['eb1']!.aliases, ['old', 'claude-eb1'])
+  await faults([
+    [
+      'an alias of another model',
+      models('listed_aliases: { messages: [claude-eb1, deux] }'),
+      '10:20',
+      "the alias 'deux' of two is already an alias of eb1",
+    ],
+    ['another model', models('listed_aliases: { messages: [two] }'), '9:39', "'two' of eb1 is a model of its own"],
+    ['a surface', models('listed_aliases: { mesages: [x] }'), '9:28', "no surface 'mesages'; did you mean 'messages'?"],
+  ])
+})
+
 test('supports narrows what the dialect can express, and says what it cannot', async () => {
   const text = (supports: string) =>
     small({

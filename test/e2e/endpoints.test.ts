@@ -64,6 +64,39 @@ test('[MOD-8] the id of a model may have slashes, as they are or encoded', async
   }
 })
 
+// Claude Code's picker takes only ids that begin with `claude` or `anthropic`, so no model of the gateway was in it.
+test('[MOD-1] Anthropic’s SDK pages through its aliases, gets one and calls it; others see none of them', async () => {
+  const gateway = await startGateway({
+    yaml: url =>
+      defaultYaml(url).replace(
+        'eb1-preview: {',
+        'eb1-preview: { listed_aliases: { messages: [claude-eb1-preview] }, display_name: EB1,',
+      ),
+  })
+  try {
+    const anthropic = gateway.anthropic()
+    const seen = []
+    for await (const { id, display_name } of anthropic.models.list({ limit: 2 })) seen.push([id, display_name])
+    assert.deepEqual(seen.slice(0, 2), [
+      ['eb1-preview', 'EB1'],
+      ['claude-eb1-preview', 'EB1'],
+    ])
+    assert.equal(seen.length, 5)
+    const alias = await anthropic.models.retrieve('claude-eb1-preview')
+    assert.deepEqual([alias.id, alias.display_name], ['claude-eb1-preview', 'EB1'])
+    const reply = await anthropic.messages.create({
+      model: 'claude-eb1-preview',
+      max_tokens: 9,
+      messages: [{ role: 'user', content: 'x' }],
+    })
+    assert.equal(reply.model, 'eb1-preview')
+    const others = (await gateway.openai().models.list()).data.map(({ id }) => id)
+    assert.ok(others.length === 4 && !others.includes('claude-eb1-preview'), others.join())
+  } finally {
+    await gateway.close()
+  }
+})
+
 // `/v1/models/` was "The model  does not exist.", and a path below a response was told as a response that was never
 // stored, or as one that takes GET and DELETE.
 test('[GEN-4] a path below a known one is not found, and what is there is told', async () => {

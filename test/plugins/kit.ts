@@ -38,6 +38,8 @@ export function modelOf(over: Partial<ModelConfig> = {}): ModelConfig {
     id: 'test-model',
     aliases: [],
     listed: true,
+    listed_aliases: {},
+    display_name: undefined,
     context_window: 1000,
     max_output_tokens: null,
     price: { input: 1_000_000, output: 4_000_000 },

@@ -4,6 +4,8 @@ import { test } from 'node:test'
 import { models } from '../../plugins/models.ts'
 import { identity } from '../../plugins/shared/slots.ts'
 import { ManualClock, runPlugin } from '../../plugins/testing.ts'
+import { messages } from '../../surfaces/messages/index.ts'
+import { responses } from '../../surfaces/responses/index.ts'
 import { caller, gatewayOf, modelOf } from './kit.ts'
 
 const offered = {
@@ -110,4 +112,80 @@ test('[MOD-1] the time of a model is its own', async () => {
     clock: new ManualClock(1_780_000_000_000),
   })
   assert.deepEqual([json.data[0].created, json.data[0].created_at], [at / 1000, '2026-05-02T00:00:00.000Z'])
+})
+
+// ---- clients of an API that pages lists -----------------------------------------------------------------------------
+
+const shown = {
+  large: modelOf({ id: 'large', listed_aliases: { messages: ['claude-large'] }, display_name: 'Large' }),
+  small: modelOf({
+    id: 'small',
+    listed_aliases: { messages: ['claude-small', 'anthropic-small'], chat: ['gpt-small'] },
+  }),
+}
+/** Their requests are known by their headers: `errorForm` is the API whose they are. */
+const asked = async (query = '', surface = messages, more = {}) =>
+  (
+    await runPlugin(models, {
+      gateway: gatewayOf({ models: shown }),
+      slots: [[identity, caller()]],
+      surface,
+      request: { method: 'GET', query },
+      ...more,
+    })
+  ).json
+const pageOf = ({ data, has_more, first_id, last_id }: any) => {
+  const ids = data.map(({ id }: any) => id)
+  assert.deepEqual([first_id, last_id], [ids[0] ?? null, ids.at(-1) ?? null])
+  return [ids, has_more]
+}
+const ALL = ['large', 'claude-large', 'small', 'claude-small', 'anthropic-small']
+
+test('[MOD-1] aliases are listed beside their model to clients of their surface alone', async () => {
+  assert.deepEqual(pageOf(await asked('limit=1000')), [ALL, false])
+  assert.deepEqual(pageOf(await asked('', responses)), [['large', 'small'], false])
+  const { data } = await asked()
+  assert.deepEqual(
+    data.map((entry: any) => entry.display_name),
+    ['Large', 'Large', 'small', 'small', 'small'],
+  )
+  const { id: _, ...large } = data[0]
+  const { id: __, ...alias } = data[1]
+  assert.deepEqual(alias, large)
+})
+
+test('[MOD-1] an alias whose model the key may not call is not listed', async () => {
+  const narrow = { slots: [[identity, caller({ models: ['small'] })]] }
+  assert.deepEqual(pageOf(await asked('', messages, narrow)), [ALL.slice(2), false])
+})
+
+for (const [query, ids, more] of [
+  ['limit=2', ALL.slice(0, 2), true],
+  ['limit=5', ALL, false],
+  ['limit=2&after_id=claude-large', ALL.slice(2, 4), true],
+  ['limit=2&after_id=claude-small', ALL.slice(4), false],
+  ['after_id=anthropic-small', [], false],
+  ['limit=2&before_id=claude-small', ALL.slice(1, 3), true],
+  ['limit=2&before_id=small', ALL.slice(0, 2), false],
+  ['before_id=large', [], false],
+] as const) {
+  test(`[MOD-1] a page: ${query}`, async () => assert.deepEqual(pageOf(await asked(query)), [ids, more]))
+}
+
+for (const [query, param] of [
+  ['limit=0', 'limit'],
+  ['limit=1001', 'limit'],
+  ['limit=x', 'limit'],
+  ['after_id=nobody', 'after_id'],
+  ['before_id=', 'before_id'],
+  ['after_id=large&before_id=small', 'before_id'],
+] as const) {
+  test(`[MOD-1] no page: ${query}`, async () => {
+    const { type, error } = await asked(query)
+    assert.deepEqual([type, error.code, error.param], ['error', 'invalid_value', param])
+  })
+}
+
+test('[MOD-1] a client that reads the list whole gets it whole, whatever the query', async () => {
+  assert.deepEqual(pageOf(await asked('limit=1&after_id=nobody', responses)), [['large', 'small'], false])
 })

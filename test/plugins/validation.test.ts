@@ -134,6 +134,49 @@ test('[GEN-2] each surface is set by itself', async () => {
   assert.equal((await check(grown, { config: { unknown_fields: { messages: 'strip' } } })).status, 400)
 })
 
+// A new Claude Code got 400 for `speed: fast` and a task budget, although nothing of the reply's content hangs on them.
+test('[GEN-2] strip takes out wishes that are not offered, and keeps what is', async () => {
+  const strip = { surface: reading('messages'), config: { unknown_fields: { messages: 'strip' as const } } }
+  const plain = { model: 'test-model', max_tokens: 9, messages: [user] }
+  const wishes = {
+    speed: 'fast',
+    service_tier: 'priority',
+    fallbacks: [{ model: 'other' }],
+    fallback_credit_token: 't',
+    output_config: { effort: 'low', task_budget: { type: 'tokens', total: 4096 } },
+  }
+  const { status, exchange, headers } = await check({ ...plain, ...wishes }, strip)
+  assert.equal(status, 200)
+  assert.deepEqual(exchange.get(request), { ...plain, output_config: { effort: 'low' } })
+  assert.deepEqual(
+    headers.get('x-sluice-stripped')?.split(', ').sort(),
+    ['fallback_credit_token', 'fallbacks', 'output_config.task_budget', 'service_tier', 'speed'].sort(),
+  )
+  const offered = { ...plain, speed: 'standard', fallbacks: [], service_tier: null, output_config: null }
+  assert.equal((await check(offered, strip)).headers.has('x-sluice-stripped'), false)
+  assert.equal((await check({ ...plain, speed: 'fast' }, { surface: reading('messages') })).json.error.param, 'speed')
+  // What changes the content, or where it is processed, is refused all the same.
+  for (const member of [{ container: 'c' }, { mcp_servers: [{}] }, { inference_geo: 'eu' }])
+    assert.equal((await check({ ...plain, ...member }, strip)).json.error.param, Object.keys(member)[0])
+})
+
+test('[GEN-2] strip names the preview features that the surface does not know; reject passes them by', async () => {
+  const plain = { model: 'test-model', max_tokens: 9, messages: [user] }
+  const headers = { 'anthropic-beta': 'effort-2025-11-24, unheard-of-2030-01-01,,other-2031-01-01' }
+  const run = (unknown_fields: object) =>
+    check(plain, {
+      surface: reading('messages'),
+      config: { unknown_fields },
+      request: { body: JSON.stringify(plain), headers },
+    })
+  assert.equal(
+    (await run({ messages: 'strip' })).headers.get('x-sluice-stripped'),
+    'anthropic-beta:unheard-of-2030-01-01, anthropic-beta:other-2031-01-01',
+  )
+  const { status, headers: plainly } = await run({})
+  assert.deepEqual([status, plainly.has('x-sluice-stripped')], [200, false])
+})
+
 test('names that a client chose cannot break the header, nor fill it', async () => {
   const strip = { config: { unknown_fields: { chat: 'strip' as const } } }
   const odd = await check({ ...good, 'a\r\nset-cookie: b': 1 }, strip)
