@@ -14,8 +14,8 @@ import { requestValidators } from '../surfaces/check.ts'
 import { surfaces } from '../surfaces/index.ts'
 
 const [folder = BROUGHT_ALONG] = process.argv.slice(2)
-const requests = Object.values(surfaces).flatMap(({ requestSchema, socket }) =>
-  socket ? [requestSchema, socket.surface.requestSchema] : [requestSchema],
+const requests = Object.values(surfaces).flatMap(({ requestSchema, shapes = [requestSchema], socket }) =>
+  socket ? [...shapes, socket.surface.requestSchema] : shapes,
 )
 const names = namesOf(dialects, Object.keys(surfaces))
 rmSync(folder, { recursive: true, force: true })

@@ -6,6 +6,10 @@ import type { Surface } from '../core/ports/surface.ts'
 
 /** A surface with its description. */
 export interface DescribedSurface extends Surface {
+  /** The one client that speaks it. Where surfaces are listed for people to choose from, it is left out. */
+  readonly client?: string
+  /** Schemas of which a body meets one, where they are several. */
+  readonly shapes?: readonly Record<string, unknown>[]
   /** The schema of a whole reply. */
   readonly reply: NamedSchema
   /** The body of an error reply; surfaces may share one. */

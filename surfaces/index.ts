@@ -5,15 +5,19 @@
 import type { SurfaceName } from '../core/canon/conversation.ts'
 import type { Incoming } from '../core/ports/listener.ts'
 import { chat } from './chat/index.ts'
+import { cursor } from './cursor/index.ts'
 import type { DescribedSurface } from './described.ts'
 import { messages } from './messages/index.ts'
 import { responses } from './responses/index.ts'
 
-const all = [responses, chat, messages]
+const all = [responses, chat, messages, cursor]
 
 export const surfaces: Readonly<Record<SurfaceName, DescribedSurface>> = Object.fromEntries(
   all.map(surface => [surface.name, surface]),
 )
+
+/** Those that people choose from: a surface of one client offers nothing beyond them. */
+export const listed: readonly DescribedSurface[] = all.filter(({ client }) => client === undefined)
 
 /**
  * The surface whose clients sent a request that has no surface by its route: the surface whose path is in the request's
@@ -30,7 +34,7 @@ export function callersSurface({ path, headers }: Pick<Incoming, 'path' | 'heade
  * The endpoints, as text for a client that requested an unknown path: first the list of models, then chat, which most
  * clients use.
  */
-export const offered = `GET /v1/models, POST ${[...new Set([chat, ...all])]
+export const offered = `GET /v1/models, POST ${[...new Set([chat, ...listed])]
   .map(({ path }) => path)
   .join(', ')
   .replace(/, ([^,]*)$/, ' and $1')}`

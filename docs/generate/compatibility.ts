@@ -9,11 +9,11 @@ import type { Backend, Dialect } from '../../core/ports/dialect.ts'
 import { dialects } from '../../providers/index.ts'
 import { sentTo, unfitFor } from '../../providers/structured-output.ts'
 import { FEATURES, type Feature } from '../../surfaces/described.ts'
-import { surfaces } from '../../surfaces/index.ts'
+import { listed, surfaces } from '../../surfaces/index.ts'
 import expectedClients from '../../test/clients/expected.json' with { type: 'json' }
 import { markdown as clientsTable, type Outcomes } from '../../test/clients/table.ts'
 
-const SURFACES = Object.keys(surfaces)
+const SURFACES = listed.map(({ name }) => name)
 const DIALECTS = Object.keys(dialects)
 /** Models with limits of their own, as examples of families that the dialects know. */
 const FAMILIES: readonly [string, string][] = [
@@ -139,7 +139,7 @@ them itself or because they are hints:
 
 ## Features
 
-${table(['feature', ...Object.values(surfaces).map(({ title }) => title), ...DIALECTS], general)}
+${table(['feature', ...listed.map(({ title }) => title), ...DIALECTS], general)}
 
 ## Clients
 

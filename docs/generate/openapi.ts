@@ -7,7 +7,7 @@ import { ERRORS } from '../../core/canon/errors.ts'
 import { DIMENSIONS, headerFamily, isMoney } from '../../core/canon/limits.ts'
 import type { DescribedSurface, NamedSchema } from '../../surfaces/described.ts'
 import { errorReply, unixSeconds } from '../../surfaces/envelope.ts'
-import { surfaces } from '../../surfaces/index.ts'
+import { listed } from '../../surfaces/index.ts'
 import { messages } from '../../surfaces/messages/index.ts'
 import { responses } from '../../surfaces/responses/index.ts'
 import { INCLUDES } from '../../surfaces/responses/schema.ts'
@@ -50,12 +50,11 @@ function limitHeaders(): Json {
 
 /** The document, as an object. */
 export function openApi(): Json {
-  const all = Object.values(surfaces)
-  const requests = all.map(({ reply, requestSchema }) => ({
+  const requests = listed.map(({ reply, requestSchema }) => ({
     name: requestOf(reply.name),
     schema: published(requestSchema) as Json,
   }))
-  const errors = [errorReply, ...all.map(surface => surface.errorReply)]
+  const errors = [errorReply, ...listed.map(surface => surface.errorReply)]
   return {
     openapi: '3.1.1',
     jsonSchemaDialect: 'https://json-schema.org/draft/2020-12/schema',
@@ -68,7 +67,7 @@ export function openApi(): Json {
     servers: [{ url: '/' }],
     security: [{ bearer: [] }],
     paths: {
-      ...Object.fromEntries(all.map(surface => [surface.path, completion(surface)])),
+      ...Object.fromEntries(listed.map(surface => [surface.path, completion(surface)])),
       '/v1/messages/count_tokens': { post: COUNT_TOKENS },
       '/v1/responses/input_tokens': { post: INPUT_TOKENS },
       '/v1/responses/{id}': { get: RESPONSE, delete: DELETE_RESPONSE },
@@ -80,7 +79,7 @@ export function openApi(): Json {
       securitySchemes: {
         bearer: { type: 'http', scheme: 'bearer', description: 'Authorization: Bearer <API key>' },
       },
-      schemas: { ...named(requests), ...named(all.map(surface => surface.reply)), ...OTHERS, ...named(errors) },
+      schemas: { ...named(requests), ...named(listed.map(surface => surface.reply)), ...OTHERS, ...named(errors) },
       headers: {
         RequestId: { description: 'Id of the exchange, also in error bodies.', schema: { type: 'string' } },
         RetryAfter: { description: 'Whole seconds to wait, at least 1.', schema: { type: 'integer', minimum: 1 } },

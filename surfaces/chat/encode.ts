@@ -34,6 +34,7 @@ const FINISH: Record<FinishReason, ChatFinish> = {
 export class ChatEncoder implements Encoder {
   readonly showsReasoning = false
   readonly #context: EncodeContext
+  readonly #customCalls: boolean
   /** The text at the beginning of every frame. */
   readonly #head: string
   /** The text before and after the delta of a frame that contains only a delta. */
@@ -56,8 +57,13 @@ export class ChatEncoder implements Encoder {
   #finish: ChatFinish | null = null
   #usage: Usage | undefined
 
-  constructor(context: EncodeContext) {
+  /**
+   * @param customCalls whether calls of custom tools have a form of their own. Chat Completions itself offers no such
+   *   tools; a model that makes such a call all the same calls a function.
+   */
+  constructor(context: EncodeContext, customCalls = false) {
     this.#context = context
+    this.#customCalls = customCalls
     const body = context.body as ChatBody
     this.#buffered = !context.conversation.stream
     this.#usageMember = context.conversation.stream && body.stream_options?.include_usage === true
@@ -84,11 +90,20 @@ export class ChatEncoder implements Encoder {
         return this.#onRefusal(event.text)
       case 'tool_call': {
         if (event.index !== this.#calls.length) throw outOfGrammar(event.type)
-        const call: ToolCall = { id: event.id, type: 'function', function: { name: event.name, arguments: '' } }
+        const { id, name } = event
+        const kind = this.#customCalls ? event.kind : 'function'
+        const call: ToolCall =
+          kind === 'custom'
+            ? { id, type: kind, custom: { name, input: '' } }
+            : { id, type: kind, function: { name, arguments: '' } }
         const out = this.#to('call') + this.#begin('"content":null,"refusal":null')
         this.#calls.push(call)
         this.#open = call
-        return `${out}${this.#delta(`{"tool_calls":[{"index":${event.index},"id":${JSON.stringify(call.id)},"type":"function","function":{"name":${JSON.stringify(call.function.name)},"arguments":""}}]}`)}`
+        const called =
+          kind === 'custom'
+            ? `"custom":{"name":${JSON.stringify(name)},"input":""}`
+            : `"function":{"name":${JSON.stringify(name)},"arguments":""}`
+        return `${out}${this.#delta(`{"tool_calls":[{"index":${event.index},"id":${JSON.stringify(id)},"type":"${kind}",${called}}]}`)}`
       }
       case 'tool_args':
         this.#sameCall(event.index, event.type)
@@ -97,7 +112,8 @@ export class ChatEncoder implements Encoder {
         this.#sameCall(event.index, event.type)
         let out = this.#args(this.#text.flush())
         // The provider sent no arguments: the client gets an empty object (wire.md G 13).
-        if (this.#open!.function.arguments.trim() === '') out += this.#args('{}')
+        const call = this.#open!
+        if (call.type === 'function' && call.function.arguments.trim() === '') out += this.#args('{}')
         this.#open = undefined
         return out
       }
@@ -205,11 +221,12 @@ export class ChatEncoder implements Encoder {
 
   #args(text: string): string {
     if (text === '') return ''
-    this.#open!.function.arguments += text
+    const call = this.#open!
+    if (call.type === 'custom') call.custom.input += text
+    else call.function.arguments += text
     if (this.#buffered) return ''
-    return this.#delta(
-      `{"tool_calls":[{"index":${this.#calls.length - 1},"function":{"arguments":${JSON.stringify(text)}}}]}`,
-    )
+    const member = call.type === 'custom' ? '"custom":{"input"' : '"function":{"arguments"'
+    return this.#delta(`{"tool_calls":[{"index":${this.#calls.length - 1},${member}:${JSON.stringify(text)}}}]}`)
   }
 
   /** The first delta of the reply carries the role. */

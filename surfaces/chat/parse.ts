@@ -6,6 +6,7 @@ import {
   type ImagePart,
   type Part,
   type TextPart,
+  type Tool,
   type ToolChoice,
   TurnList,
 } from '../../core/canon/conversation.ts'
@@ -14,10 +15,29 @@ import { documentSource, imageSource } from '../media.ts'
 import { anyObject, schemaFormat } from '../output-format.ts'
 import { checkChoice, checkStrict, checkUniqueNames, objectParameters } from '../tools.ts'
 import { form } from './form.ts'
-import type { ChatBody, ChatMessage, ChatTool, ChatToolChoice, TextContent, UserContent } from './schema.ts'
+import type {
+  ChatBody,
+  ChatMembers,
+  ChatMessage,
+  ChatTool,
+  ChatToolChoice,
+  TextContent,
+  UserContent,
+} from './schema.ts'
 
 /** @throws GatewayError for violations of rules that the schema cannot express */
 export function parse(body: ChatBody): Conversation {
+  return read(body, () => {
+    const tools = (body.tools ?? []).map(toolOf)
+    checkUniqueNames(tools, '.function.name')
+    return { tools, toolChoice: choiceOf(body.tool_choice, tools.length) }
+  })
+}
+
+/**
+ * @param readTools reads the declared tools and the choice among them, which clients of their own write in another way
+ */
+export function read(body: ChatMembers, readTools: () => { tools: Tool[]; toolChoice: ToolChoice }): Conversation {
   const list = new TurnList()
   if (body.system !== null && body.system !== undefined) {
     if (body.messages.some(m => m.role === 'system' || m.role === 'developer'))
@@ -28,11 +48,10 @@ export function parse(body: ChatBody): Conversation {
       )
     list.push('system', texts(body.system))
   }
-  for (let i = 0; i < body.messages.length; i++) pushMessage(list, body.messages[i]!, i)
+  const custom = new Set<string>()
+  for (let i = 0; i < body.messages.length; i++) pushMessage(list, body.messages[i]!, i, custom)
 
-  const tools = (body.tools ?? []).map(toolOf)
-  checkUniqueNames(tools, '.function.name')
-  const toolChoice = choiceOf(body.tool_choice, tools.length)
+  const { tools, toolChoice } = readTools()
   checkChoice(toolChoice, tools, 'tool_choice')
 
   if (body.max_tokens != null && body.max_completion_tokens != null && body.max_tokens !== body.max_completion_tokens)
@@ -88,7 +107,8 @@ function texts(content: string | TextContent[]): TextPart[] {
     : content.map(p => ({ type: 'text', text: p.text }))
 }
 
-function pushMessage(list: TurnList, message: ChatMessage, at: number): void {
+/** @param custom ids of the calls of custom tools, whose results are told from others by nothing else */
+function pushMessage(list: TurnList, message: ChatMessage, at: number, custom: Set<string>): void {
   switch (message.role) {
     case 'system':
     case 'developer':
@@ -102,13 +122,14 @@ function pushMessage(list: TurnList, message: ChatMessage, at: number): void {
       )
     }
     case 'assistant':
+      for (const call of message.tool_calls ?? []) if (call.type === 'custom') custom.add(call.id)
       return list.push('assistant', assistantParts(message, `messages[${at}]`))
     case 'tool':
       return list.push('tool', [
         {
           type: 'result',
           callId: message.tool_call_id,
-          kind: 'function',
+          kind: custom.has(message.tool_call_id) ? 'custom' : 'function',
           content: texts(message.content),
           path: `messages[${at}]`,
         },
@@ -151,16 +172,27 @@ function assistantParts(message: Extract<ChatMessage, { role: 'assistant' }>, pa
       parts.push(part.type === 'text' ? { type: 'text', text: part.text } : { type: 'refusal', text: part.refusal })
   if (message.refusal != null && message.refusal !== '') parts.push({ type: 'refusal', text: message.refusal })
   calls.forEach((call, i) => {
-    const { name, arguments: input } = call.function
-    parts.push({ type: 'call', id: call.id, kind: 'function', name, input, path: `${path}.tool_calls[${i}]` })
+    const at = `${path}.tool_calls[${i}]`
+    if (call.type === 'custom') parts.push({ type: 'call', id: call.id, kind: 'custom', ...call.custom, path: at })
+    else {
+      const { name, arguments: input } = call.function
+      parts.push({ type: 'call', id: call.id, kind: 'function', name, input, path: at })
+    }
   })
   return parts
 }
 
-function toolOf(declared: ChatTool, i: number): FunctionTool {
-  const path = `tools[${i}]`
-  const { name, description, parameters, strict } = declared.function
-  const at = `${path}.function.parameters`
+function toolOf({ function: declared }: ChatTool, i: number): FunctionTool {
+  return functionTool(declared, `tools[${i}]`, '.function')
+}
+
+/** @param members the path from the tool to its members */
+export function functionTool(
+  { name, description, parameters, strict }: ChatTool['function'],
+  path: string,
+  members: string,
+): FunctionTool {
+  const at = `${path}${members}.parameters`
   const tool: FunctionTool = { type: 'function', name, parameters: objectParameters(parameters, at, strict), path }
   if (description != null) tool.description = description
   if (strict != null) tool.strict = strict

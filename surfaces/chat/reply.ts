@@ -1,20 +1,37 @@
 /** Schema of a whole Chat Completions reply. */
 import type { NamedSchema } from '../described.ts'
 import { unixSeconds } from '../envelope.ts'
-import { type Arrives, among, array, exactly, integer, opaqueObject, orNull, shape, string } from '../schema.ts'
+import {
+  type Arrives,
+  among,
+  array,
+  exactly,
+  integer,
+  opaqueObject,
+  orNull,
+  type Schema,
+  shape,
+  string,
+} from '../schema.ts'
 
-const toolCall = shape({
+const functionCall = shape({
   id: string(),
   type: exactly('function'),
   function: shape({ name: string(), arguments: string() }),
+})
+/** Chat Completions itself offers no custom tools. */
+const customCall = shape({
+  id: string(),
+  type: exactly('custom'),
+  custom: shape({ name: string(), input: string() }),
 })
 const finishReason = among(['stop', 'length', 'tool_calls', 'content_filter'])
 const tokens = integer(0)
 /** The prefix of a reply's id. */
 export const ID = 'chatcmpl-'
 
-export const reply: NamedSchema = {
-  name: 'ChatCompletion',
+const replyWith = (name: string, toolCall: Schema): NamedSchema => ({
+  name,
   schema: shape(
     {
       id: string({ pattern: `^${ID}` }),
@@ -51,7 +68,10 @@ export const reply: NamedSchema = {
     },
     ['metadata'],
   ),
-}
+})
 
-export type ToolCall = Arrives<typeof toolCall>
+export const reply = replyWith('ChatCompletion', functionCall)
+export const replyOfAllCalls = (name: string) => replyWith(name, { oneOf: [functionCall, customCall] })
+
+export type ToolCall = Arrives<typeof functionCall | typeof customCall>
 export type ChatFinish = Arrives<typeof finishReason>

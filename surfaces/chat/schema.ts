@@ -34,6 +34,7 @@ import {
   only,
   opaqueObject,
   rejected,
+  type Schema,
   string,
   tagged,
   titled,
@@ -80,36 +81,48 @@ const userMessage = variant(
   { content: forms([string(), array(tagged('type', [text, image, file]), { minItems: 1 })]), ...hints },
   ['content'],
 )
-const toolCall = tagged('type', [
-  variant(
-    'type',
-    'function',
-    {
-      cache_control: hints.cache_control,
-      id: callId,
-      function: object({ name: toolName, arguments: string(), parsed_arguments: noop(anything()) }, [
-        'name',
-        'arguments',
-      ]),
-      // Clients that put streamed calls together leave it in the call that they send back.
-      index: noop(integer(0)),
-    },
-    ['id', 'function'],
-  ),
-])
-const assistant = variant('role', 'assistant', {
-  content: forms(textOr(tagged('type', [text, refusal]))),
-  refusal: string(),
-  tool_calls: array(toolCall),
-  ...hints,
-  annotations: noop({ type: 'array' }),
-  reasoning_content: noop(string()),
-  parsed: noop(anything()),
-  audio: noop(opaqueObject()),
-  // LiteLLM puts what its message has beyond OpenAI's into it, and sends it back.
-  provider_specific_fields: noop(opaqueObject()),
-  function_call: rejected('Use tool_calls.'),
-})
+// Clients that put streamed calls together leave it in the call that they send back.
+const callIndex = noop(integer(0))
+const functionCall = variant(
+  'type',
+  'function',
+  {
+    cache_control: hints.cache_control,
+    id: callId,
+    function: object({ name: toolName, arguments: string(), parsed_arguments: noop(anything()) }, [
+      'name',
+      'arguments',
+    ]),
+    index: callIndex,
+  },
+  ['id', 'function'],
+)
+/** Not offered on Chat Completions itself. */
+const customCall = variant(
+  'type',
+  'custom',
+  {
+    cache_control: hints.cache_control,
+    id: callId,
+    custom: object({ name: toolName, input: string() }, ['name', 'input']),
+    index: callIndex,
+  },
+  ['id', 'custom'],
+)
+const assistantWith = <const C extends readonly Schema[]>(calls: C) =>
+  variant('role', 'assistant', {
+    content: forms(textOr(tagged('type', [text, refusal]))),
+    refusal: string(),
+    tool_calls: array(tagged('type', calls)),
+    ...hints,
+    annotations: noop({ type: 'array' }),
+    reasoning_content: noop(string()),
+    parsed: noop(anything()),
+    audio: noop(opaqueObject()),
+    // LiteLLM puts what its message has beyond OpenAI's into it, and sends it back.
+    provider_specific_fields: noop(opaqueObject()),
+    function_call: rejected('Use tool_calls.'),
+  })
 const tool = variant('role', 'tool', { content: textContent, tool_call_id: callId, ...hints }, [
   'content',
   'tool_call_id',
@@ -138,12 +151,18 @@ const allowedTools = variant(
   ['allowed_tools'],
 )
 
+const messagesWith = <const C extends readonly Schema[]>(calls: C) =>
+  array(tagged('role', [system, userMessage, assistantWith(calls), tool]), { minItems: 1 })
+
+/** Messages whose calls may be of custom tools, too. */
+export const messagesOfAllCalls = messagesWith([functionCall, customCall])
+
 export const requestSchema = titled(
   'Chat completion request',
   object(
     {
       model,
-      messages: array(tagged('role', [system, userMessage, assistant, tool]), { minItems: 1 }),
+      messages: messagesWith([functionCall]),
       system: forms(textOr(textPart), { description: 'In place of a system message.' }),
       stream: boolean(),
       stream_options: object({ include_usage: boolean(), include_obfuscation: noop(boolean()) }),
@@ -196,7 +215,9 @@ export const requestSchema = titled(
 
 /** The types of a body that has passed the schema, for `parse`. */
 export type ChatBody = Arrives<typeof requestSchema>
-export type ChatMessage = ChatBody['messages'][number]
+/** All that `parse` reads by itself; tools and their choice are given to it. */
+export type ChatMembers = Omit<ChatBody, 'messages' | 'tools' | 'tool_choice'> & { messages: ChatMessage[] }
+export type ChatMessage = Arrives<typeof messagesOfAllCalls>[number]
 export type TextContent = Arrives<typeof text>
 export type UserContent = Arrives<typeof text | typeof image | typeof file>
 export type ChatTool = Arrives<typeof functionTool>

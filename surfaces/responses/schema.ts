@@ -95,7 +95,7 @@ const toolHints = {
   async: noop(boolean()),
   allowed_callers: only(array(only(oneOfStrings(['direct'])))),
 }
-const functionTool = variant(
+export const functionTool = variant(
   'type',
   'function',
   {
@@ -108,7 +108,7 @@ const functionTool = variant(
   },
   ['name'],
 )
-const customTool = variant(
+export const customTool = variant(
   'type',
   'custom',
   {

@@ -3,6 +3,7 @@ import { describe, it } from 'node:test'
 import { advertise, GatewayError } from '../../core/canon/errors.ts'
 import { type FinishReason, type StreamEvent, ZERO_USAGE } from '../../core/canon/events.ts'
 import { chat } from '../../surfaces/chat/index.ts'
+import { cursor } from '../../surfaces/cursor/index.ts'
 import { contextFor, drive, encode, frames, golden } from './openai-kit.ts'
 
 const body = (extra = {}) => ({
@@ -304,4 +305,25 @@ describe('chat encoder: rules', () => {
     assert.throws(() => done.finish(stop, ZERO_USAGE), /grammar/)
     assert.throws(() => done.error(new GatewayError('internal_error', { message: '' })), /grammar/)
   })
+})
+
+// A model of another dialect may call a custom tool where the client declared a function.
+it('a call of a custom tool is a function call to all but Cursor', () => {
+  const events: StreamEvent[] = [
+    { type: 'tool_call', index: 0, id: 'call_eba1_0', kind: 'custom', name: 'patch' },
+    { type: 'tool_args', index: 0, text: '*** "x"' },
+    { type: 'tool_end', index: 0 },
+  ]
+  const said = (surface: typeof chat) => {
+    const encoder = surface.encoder(contextFor(surface, body({ stream: false })))
+    for (const event of events) encoder.event(event)
+    encoder.finish({ type: 'finish', reason: 'tool_calls' }, ZERO_USAGE)
+    return JSON.parse(encoder.body()).choices[0].message.tool_calls[0]
+  }
+  assert.deepEqual(said(chat), {
+    id: 'call_eba1_0',
+    type: 'function',
+    function: { name: 'patch', arguments: '*** "x"' },
+  })
+  assert.deepEqual(said(cursor), { id: 'call_eba1_0', type: 'custom', custom: { name: 'patch', input: '*** "x"' } })
 })
