@@ -53,8 +53,8 @@ export const tryGateway: Verb = {
     if (!values.all) models.length = 1
     const url = (values.url ?? address(config)).replace(/\/(v1\/?)?$/, '')
     const routes = config.routes.flatMap(({ surface: name, path, method }) => {
-      const surface = name && surfaces[name]
-      return surface && isWhole(path, surface) && /POST|ANY/.test(method) ? [{ surface, path }] : []
+      const surface = name === undefined ? undefined : surfaces[name]
+      return surface?.samples.stream && isWhole(path, surface) && /POST|ANY/.test(method) ? [{ surface, path }] : []
     })
     if (routes.length === 0)
       throw new Failure(`no route of this configuration speaks one of the surfaces ${Object.keys(surfaces).join(', ')}`)
@@ -106,12 +106,12 @@ interface Probe {
 }
 
 /**
- * Sends one request and prints the reply.
+ * Sends one request for a stream, which the surface must have, and prints the reply.
  * @returns what was wrong, as text; null when the reply was whole
  */
 async function ask(url: string, samples: Samples, probe: Probe): Promise<string | null> {
   const { key, model, prompt, terminal } = probe
-  const { headers, members, read } = samples.stream
+  const { headers, members, read } = samples.stream!
   const started = performance.now()
   const reply: ReplySummary = { text: '', input: 0, cached: 0, output: 0 }
   try {
@@ -191,7 +191,7 @@ function demoKey(config: GatewayConfig): string {
  * @throws Failure when there is none
  */
 function servedModels(config: GatewayConfig): ModelConfig[] {
-  const found = Object.values(config.models).filter(model => model.listed && model.price)
+  const found = Object.values(config.models).filter(model => model.listed && model.price && model.serves === 'text')
   if (found.length === 0) throw new Failure('no model is listed and has a price; name one with --model')
   return found
 }

@@ -16,7 +16,7 @@ import type { Limits, ModelConfig, OrganizationConfig, ProviderConfig, VendorAut
  * providers/.
  */
 export type DialectFacts = Readonly<Record<string, Facts & { readonly variants?: Readonly<Record<string, Facts>> }>>
-type Facts = Pick<Dialect, 'capabilities' | 'keyless' | 'outputCap' | 'packages' | 'settings'>
+type Facts = Pick<Dialect, 'capabilities' | 'embeddings' | 'keyless' | 'outputCap' | 'packages' | 'settings'>
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
 const OWN_HEADERS = ['host', 'content-length', 'transfer-encoding', 'connection', 'content-type']
@@ -223,8 +223,11 @@ export function readModels(
       ),
     )
     const usable = backends.filter(b => b !== null)
+    if (checked.serves === 'embeddings') checkEmbeddings(checked, usable, path, dialects, report)
+    else if (checked.price && checked.price.output === undefined)
+      report.error([...path, 'price'], `the price of ${id} needs 'output', in USD per million tokens`, 'key')
     const assumed = usable.find(({ dialect }) => dialects[dialect]!.outputCap !== undefined)
-    if (assumed && checked.max_output_tokens === null) {
+    if (assumed && checked.max_output_tokens === null && checked.serves === 'text') {
       const { dialect } = assumed
       report.warn(
         path,
@@ -236,11 +239,30 @@ export function readModels(
       ...checked,
       id,
       aliases: own.map(({ alias }) => alias),
+      price: checked.price && { ...checked.price, output: checked.price.output ?? 0 },
       backends: usable,
       at: report.source.position(path, 'key'),
     }
   }
   return models
+}
+
+function checkEmbeddings(
+  { price }: Arrives<typeof modelSchema>,
+  backends: readonly Backend[],
+  path: Path,
+  dialects: DialectFacts,
+  report: Report,
+): void {
+  if (price?.output)
+    report.error([...path, 'price', 'output'], 'a model for embeddings writes no output; remove its price')
+  const able = Object.keys(dialects).filter(name => dialects[name]!.embeddings)
+  for (const [i, { dialect }] of backends.entries())
+    if (!able.includes(dialect))
+      report.error(
+        [...path, 'backends', i],
+        `the ${dialect} dialect makes no embeddings; name a provider that speaks ${able.join(' or ')}`,
+      )
 }
 
 /** All aliases of a model, each once, with their places: those that are never listed, then those of each surface. */
@@ -273,7 +295,7 @@ export function warnOfComputedCaps(
   report: Report,
 ): void {
   for (const model of Object.values(models)) {
-    if (model.max_output_tokens !== null) continue
+    if (model.max_output_tokens !== null || model.serves !== 'text') continue
     // The simulator takes any cap; a dialect with a cap of its own has its own warning.
     const real = model.backends.filter(({ baseUrl }) => baseUrl !== 'simulator')
     if (real.length === 0 || real.some(({ dialect }) => dialects[dialect]!.outputCap !== undefined)) continue

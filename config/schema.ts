@@ -502,12 +502,24 @@ export const model = object(
       default: '2026-01-01T00:00:00Z',
       description: 'The time that GET /v1/models shows as `created`. Clients compare lists by it, so it never moves.',
     } as Filled<number>,
-    context_window: { type: 'integer', minimum: 1, description: 'Largest prompt, in tokens.' } as Schema<number>,
+    serves: choice(
+      ['text', 'embeddings'],
+      'What the model makes: text, on all surfaces of completions, or embeddings, on the surface `embeddings`.',
+      'text',
+    ),
+    context_window: {
+      type: 'integer',
+      minimum: 1,
+      description: 'Largest prompt, in tokens; of embeddings, the largest input.',
+    } as Schema<number>,
     max_output_tokens: nullable(count(0, 'Most output tokens a request may ask for.', 1)),
     price: nullable(
       object(
-        { input: price('USD per million input tokens.'), output: price('USD per million output tokens.') },
-        ['input', 'output'],
+        {
+          input: price('USD per million input tokens.'),
+          output: price('USD per million output tokens; embeddings have none.'),
+        },
+        ['input'],
         {
           description:
             'USD per million tokens. A model without a price answers 404, except to organizations with billing: free.',

@@ -54,8 +54,9 @@ export function warnOfNoSearch(
 ): void {
   const searches = searchesIn(pipelines, catalog).some(({ provider }) => typeof provider === 'string')
   const without = Object.values(models).filter(
-    ({ listed, backends }) =>
+    ({ listed, serves, backends }) =>
       listed &&
+      serves === 'text' &&
       backends.length > 0 &&
       // The gateway shows its own search to the model as a function.
       !backends.some(({ supports }) => supports.has('web_search') || (searches && supports.has('tools'))),

@@ -7,6 +7,7 @@
  */
 
 import type { LimitName } from '../core/canon/limits.ts'
+import type { Price } from '../core/canon/money.ts'
 import type { PipelineEntry, Position } from '../core/engine/chain.ts'
 import type { AuditBounds } from '../core/ports/accounts.ts'
 import type { Backend } from '../core/ports/dialect.ts'
@@ -97,8 +98,9 @@ export interface ProviderConfig extends Omit<Arrives<typeof provider>, 'auth'> {
   at: Position
 }
 
-export interface ModelConfig extends Omit<Arrives<typeof model>, 'backends'> {
+export interface ModelConfig extends Omit<Arrives<typeof model>, 'backends' | 'price'> {
   id: string
+  price: Price | null
   backends: Backend[]
   at: Position
 }

@@ -4,6 +4,7 @@ import { admission } from './admission/index.ts'
 import { auth } from './auth.ts'
 import { conversationPlugin } from './conversation/index.ts'
 import { countTokens } from './count-tokens.ts'
+import { embeddings } from './embeddings.ts'
 import { headerStamp } from './header-stamp.ts'
 import { idempotency } from './idempotency.ts'
 import { media } from './media/index.ts'
@@ -39,6 +40,7 @@ export const plugins: readonly Plugin[] = [
   models,
   retainedResponses,
   countTokens,
+  embeddings,
   proxy,
   otel,
 ]

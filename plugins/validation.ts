@@ -54,7 +54,9 @@ const schema = object({
   structured_output: choiceByKey(
     ['reject', 'translate'],
     Object.fromEntries(
-      Object.values(surfaces).map(({ name, structuredOutput = 'translate' }) => [name, structuredOutput]),
+      Object.values(surfaces)
+        .filter(({ refuseStructured }) => refuseStructured)
+        .map(({ name, structuredOutput = 'translate' }) => [name, structuredOutput]),
     ),
     'Requests for JSON replies, with a schema or without: refuse with 400, or translate for every backend. One word for all surfaces, or a word by surface.',
     surface => `Requests for JSON replies on the surface ${surface}.`,

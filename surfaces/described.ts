@@ -34,7 +34,8 @@ export interface Samples {
    * here cannot be requested on this surface.
    */
   readonly features: Readonly<Partial<Record<Feature, Members>>>
-  readonly stream: StreamSample
+  /** Absent: the surface has no streams. */
+  readonly stream?: StreamSample
 }
 
 /** Requests a short stream that reports its usage, and reads it. */

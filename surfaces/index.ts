@@ -7,17 +7,20 @@ import type { Incoming } from '../core/ports/listener.ts'
 import { chat } from './chat/index.ts'
 import { cursor } from './cursor/index.ts'
 import type { DescribedSurface } from './described.ts'
+import { embeddings } from './embeddings/index.ts'
 import { messages } from './messages/index.ts'
 import { responses } from './responses/index.ts'
 
-const all = [responses, chat, messages, cursor]
+const all = [responses, chat, messages, cursor, embeddings]
 
 export const surfaces: Readonly<Record<SurfaceName, DescribedSurface>> = Object.fromEntries(
   all.map(surface => [surface.name, surface]),
 )
 
-/** Those that people choose from: a surface of one client offers nothing beyond them. */
-export const listed: readonly DescribedSurface[] = all.filter(({ client }) => client === undefined)
+/** Those that people choose from for text: a surface of one client offers nothing beyond them. */
+export const listed: readonly DescribedSurface[] = all.filter(
+  ({ client, serves }) => client === undefined && serves === undefined,
+)
 
 /**
  * The surface whose clients sent a request that has no surface by its route: the surface whose path is in the request's

@@ -5,6 +5,7 @@
  * before any plugin sees it. Plugins and encoders see this grammar (STR-6):
  *
  *   stream    := item* (usage)? (finish | error)
+ *   stream    := vectors finish                          (embeddings)
  *   item      := text+ | refusal+ | reasoning* reasoning_end | call | search | activity | break
  *   call      := tool_call tool_args* tool_end          (strictly one after the other, `index` dense from 0)
  *   search    := search_start search_end
@@ -61,6 +62,8 @@ export type StreamEvent =
   | { type: 'usage'; usage: ProviderUsage; estimated?: true; cut?: true }
   | FinishEvent
   | { type: 'error'; error: GatewayError }
+  /** The vectors of a reply to a request for embeddings, all of them: the JSON text of a list, as the provider wrote it. */
+  | { type: 'vectors'; json: string }
   /** Bytes of an upstream reply, unchanged; only the `proxy` terminal emits them. */
   | { type: 'bytes'; bytes: Uint8Array }
 

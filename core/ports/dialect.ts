@@ -216,6 +216,20 @@ export type Blamed =
   | 'logprobs'
   | 'effort'
 
+/** The members of a request for embeddings that go on as the client wrote them. */
+export interface EmbeddingsRequest {
+  input: unknown
+  encoding_format?: string
+  dimensions?: number
+}
+
+/** How an API makes embeddings. */
+export interface EmbeddingsForm {
+  request(asked: EmbeddingsRequest, backend: Backend): OutboundRequest
+  /** @param inputs how many vectors a good reply has */
+  decoder(inputs: number): Decoder
+}
+
 export interface Dialect {
   readonly name: DialectName
   /** Who defined the wire format, as a value of OpenTelemetry's `gen_ai.provider.name`. */
@@ -235,6 +249,8 @@ export interface Dialect {
   readonly capabilities: ReadonlySet<Capability>
   /** The versions of native tools that the dialect can express, e.g. `bash_20250124`. */
   readonly nativeTools: ReadonlySet<string>
+  /** Absent: the API makes no embeddings. */
+  readonly embeddings?: EmbeddingsForm
   /** Settings of this dialect alone. Their keys are its own among all dialects. */
   readonly settings?: DialectSettings
   /** Whether the backend takes a seed. Of those that can serve a request with one, these go first. Absent: none does. */

@@ -18,6 +18,8 @@ export interface Surface {
    * have this surface's form.
    */
   readonly path: string
+  /** What its requests ask a model for. Absent: text. */
+  readonly serves?: 'embeddings'
   /** A header, beside `authorization`, in which its clients may send the key. */
   readonly keyHeader?: string
   /** Headers that only its clients send: they tell whose request a path without a surface has got. */

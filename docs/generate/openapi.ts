@@ -7,7 +7,7 @@ import { ERRORS } from '../../core/canon/errors.ts'
 import { DIMENSIONS, headerFamily, isMoney } from '../../core/canon/limits.ts'
 import type { DescribedSurface, NamedSchema } from '../../surfaces/described.ts'
 import { errorReply, unixSeconds } from '../../surfaces/envelope.ts'
-import { listed } from '../../surfaces/index.ts'
+import { surfaces } from '../../surfaces/index.ts'
 import { messages } from '../../surfaces/messages/index.ts'
 import { responses } from '../../surfaces/responses/index.ts'
 import { INCLUDES } from '../../surfaces/responses/schema.ts'
@@ -48,13 +48,16 @@ function limitHeaders(): Json {
   return headers
 }
 
+/** What one client alone speaks is not described. */
+const PUBLIC = Object.values(surfaces).filter(({ client }) => client === undefined)
+
 /** The document, as an object. */
 export function openApi(): Json {
-  const requests = listed.map(({ reply, requestSchema }) => ({
+  const requests = PUBLIC.map(({ reply, requestSchema }) => ({
     name: requestOf(reply.name),
     schema: published(requestSchema) as Json,
   }))
-  const errors = [errorReply, ...listed.map(surface => surface.errorReply)]
+  const errors = [errorReply, ...PUBLIC.map(surface => surface.errorReply)]
   return {
     openapi: '3.1.1',
     jsonSchemaDialect: 'https://json-schema.org/draft/2020-12/schema',
@@ -67,7 +70,7 @@ export function openApi(): Json {
     servers: [{ url: '/' }],
     security: [{ bearer: [] }],
     paths: {
-      ...Object.fromEntries(listed.map(surface => [surface.path, completion(surface)])),
+      ...Object.fromEntries(PUBLIC.map(surface => [surface.path, completion(surface)])),
       '/v1/messages/count_tokens': { post: COUNT_TOKENS },
       '/v1/responses/input_tokens': { post: INPUT_TOKENS },
       '/v1/responses/{id}': { get: RESPONSE, delete: DELETE_RESPONSE },
@@ -79,7 +82,7 @@ export function openApi(): Json {
       securitySchemes: {
         bearer: { type: 'http', scheme: 'bearer', description: 'Authorization: Bearer <API key>' },
       },
-      schemas: { ...named(requests), ...named(listed.map(surface => surface.reply)), ...OTHERS, ...named(errors) },
+      schemas: { ...named(requests), ...named(PUBLIC.map(surface => surface.reply)), ...OTHERS, ...named(errors) },
       headers: {
         RequestId: { description: 'Id of the exchange, also in error bodies.', schema: { type: 'string' } },
         RetryAfter: { description: 'Whole seconds to wait, at least 1.', schema: { type: 'integer', minimum: 1 } },
@@ -138,7 +141,7 @@ const requestOf = (reply: string): string => `${reply}Request`
 const named = (schemas: readonly NamedSchema[]): Json =>
   Object.fromEntries(schemas.map(({ name, schema }) => [name, schema]))
 
-function completion({ title, reply, errorReply }: DescribedSurface): Json {
+function completion({ title, reply, errorReply, samples }: DescribedSurface): Json {
   return {
     post: {
       operationId: `create${reply.name}`,
@@ -160,9 +163,12 @@ function completion({ title, reply, errorReply }: DescribedSurface): Json {
       requestBody: { required: true, content: json(requestOf(reply.name)) },
       responses: {
         '200': {
-          description: 'The reply; with `stream: true` as server-sent events.',
+          description: samples.stream ? 'The reply; with `stream: true` as server-sent events.' : 'The reply.',
           headers: LIMITED,
-          content: { ...json(reply.name), 'text/event-stream': { schema: { type: 'string' } } },
+          content: {
+            ...json(reply.name),
+            ...(samples.stream && { 'text/event-stream': { schema: { type: 'string' } } }),
+          },
         },
         ...failures(errorReply.name, () => true),
       },

@@ -8,6 +8,7 @@ import {
 } from '../../core/canon/conversation.ts'
 import { printable } from '../../core/canon/errors.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
+import type { Surface } from '../../core/ports/surface.ts'
 
 /** Which models exist and who may call them (MOD-1, MOD-3…5, MOD-7). */
 export class ModelAccess {
@@ -129,6 +130,17 @@ export function reasoningOf(conversation: Conversation, model: ModelConfig): Rea
   const reasoning = { ...conversation.reasoning, modelEffort: model.default_stream_row }
   const ceiling = formOf(conversation).lowersEffort ? ceilingBelow(conversation, model) : null
   return ceiling === null ? reasoning : { ...reasoning, effort: ceiling, asked: reasoning.effort }
+}
+
+/** A model that makes something else than the request's surface asks for is refused (decision 97). */
+export function checkServes({ id, serves }: ModelConfig, surface: Surface): undefined | Reply {
+  if (serves === (surface.serves ?? 'text')) return undefined
+  return deny('request_requirements_unsatisfied', {
+    message: surface.serves
+      ? `The model ${id} writes text and makes no ${surface.serves}. Choose a model for ${surface.serves}.`
+      : `The model ${id} makes ${serves} and writes no text. Send it to POST /v1/${serves}, or choose another model.`,
+    param: 'model',
+  })
 }
 
 /** An effort that is still above the model's ceiling is refused. */

@@ -1,8 +1,9 @@
 import { type Conversation, workOf } from '../../core/canon/conversation.ts'
 import { definePlugin, type Exchange, GatewayError, type Reply, request } from '../../core/plugin.ts'
 import { identity, model, parsedConversation, rights, wouldRefuse } from '../shared/slots.ts'
-import { checkEffort, checkOutputCap, ModelAccess, noStreaming, reasoningOf } from './access.ts'
+import { checkEffort, checkOutputCap, checkServes, ModelAccess, noStreaming, reasoningOf } from './access.ts'
 import { rightsOf, unsatisfied } from './rights.ts'
+import { strayRoutes } from './stray-routes.ts'
 
 /**
  * Parses the request and decides whether this caller may use the model that it names: the model exists, plan and key
@@ -18,6 +19,7 @@ export const modelAccess = definePlugin({
   aboveTerminal: true,
   dryRun: 'safe',
   uses: ['models'],
+  check: (own, config) => strayRoutes(config, own),
   create(_, context) {
     const access = new ModelAccess(context.config)
     const { advisory } = context.terminal
@@ -48,6 +50,11 @@ export const modelAccess = definePlugin({
         if (found === undefined || 'kind' in found) {
           x.set(parsedConversation, read)
           return counts ? undefined : found
+        }
+        const other = counts ? undefined : checkServes(found, x.surface!)
+        if (other) {
+          x.set(parsedConversation, read)
+          return other
         }
         const conversation = { ...read, model: found.id, reasoning: reasoningOf(read, found) }
         x.set(parsedConversation, conversation)

@@ -50,10 +50,16 @@ const EVENT_BYTES = 32
 /** An error body is read up to this many bytes; the rest is discarded. */
 const MAX_ERROR_BODY = 64 * 1024
 
+/** What an attempt sends, and what reads the reply. */
+export interface WrittenCall extends Pick<Written, 'wire' | 'decoder' | 'frames' | 'fault' | 'eventFault'> {
+  /** In place of `MAX_WHOLE`, where a reply of one body is not parsed. */
+  readonly maxWhole?: number
+}
+
 export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
   place = -1
   readonly #call: AttemptCall
-  readonly #written: Written
+  readonly #written: WrittenCall
   readonly #sink: CallSink
   readonly #ticker: Ticker
   readonly #startedMono: number
@@ -89,7 +95,7 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
   /** A backend has answered an earlier request of the exchange, so the client has output. */
   readonly #begun: boolean
 
-  constructor(call: AttemptCall, written: Written, sink: CallSink, ticker: Ticker) {
+  constructor(call: AttemptCall, written: WrittenCall, sink: CallSink, ticker: Ticker) {
     this.#call = call
     this.#written = written
     this.#sink = sink
@@ -163,7 +169,8 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
   #data(chunk: Buffer): void {
     if (!this.#reader) {
       this.#size += chunk.length
-      const most = this.#status < 300 ? Math.min(MAX_WHOLE, this.#call.maxReply) : MAX_ERROR_BODY
+      const most =
+        this.#status < 300 ? Math.min(this.#written.maxWhole ?? MAX_WHOLE, this.#call.maxReply) : MAX_ERROR_BODY
       if (this.#size <= most) this.#keep(chunk)
       else if (this.#status < 300) this.#tooLarge('a reply')
       return

@@ -15,7 +15,7 @@ export const schema = object({
   retry_budget: number(0.1, 'Share of requests that may be retried, per provider.', { minimum: 0, maximum: 1 }),
   max_reply: size(
     '16MiB',
-    'Most bytes of one reply: of the text of a stream with 32 more for each event, and of a body up to 4 MiB. A reply beyond it is a fault of the upstream.',
+    'Most bytes of one reply: of the text of a stream with 32 more for each event, and of a body up to 4 MiB, of vectors up to all of it. A reply beyond it is a fault of the upstream.',
   ),
   breaker: object(
     {

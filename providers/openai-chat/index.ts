@@ -9,6 +9,7 @@ import type { DecodeContext, Decoder, Dialect } from '../../core/ports/dialect.t
 import { openAiBlames } from '../blame.ts'
 import { settingsOf } from '../dialect-settings.ts'
 import { faultOf, kindOfOpenAiReply, retryAfterMs } from '../faults.ts'
+import { openAiEmbeddings } from '../openai-embeddings.ts'
 import { allBut } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'
 import { ChatDecoder } from './decode.ts'
@@ -29,6 +30,7 @@ export const openaiChat: Dialect = {
   unfit: chatUnfit,
   structures: () => true,
   request: chatRequest,
+  embeddings: openAiEmbeddings,
 
   decoder(context: DecodeContext): Decoder {
     const decoder = new ChatDecoder(context)

@@ -5,6 +5,7 @@ import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/ports/dialect.ts'
 import { openAiBlames } from '../blame.ts'
 import { faultOf, kindOfOpenAiReply, retryAfterMs } from '../faults.ts'
+import { openAiEmbeddings } from '../openai-embeddings.ts'
 import { allBut, commonUnfit, isPrefill, requirementsOf } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'
 import { ResponsesDecoder } from './decoder.ts'
@@ -19,6 +20,7 @@ export const openaiResponses: Dialect = {
   unfit,
   structures: () => true,
   request,
+  embeddings: openAiEmbeddings,
   decoder(context: DecodeContext): Decoder {
     const decoder = new ResponsesDecoder(context)
     const { stop } = context.conversation.sampling

@@ -8,6 +8,7 @@ import { createServer } from '../../core/tools/http.ts'
 import { anthropicSimulator } from './anthropic-messages.ts'
 import { type Body, isBody, type SimDialect } from './dialect.ts'
 import { DirectiveError } from './directives.ts'
+import { isEmbeddings, simulatedEmbeddings } from './embeddings.ts'
 import { geminiSimulator } from './gemini.ts'
 import { SimModel, SimRefusal } from './model.ts'
 import { chatSimulator } from './openai-chat.ts'
@@ -130,6 +131,11 @@ async function handle(
     answer(res, 200, { results: simulatedSearch(new URLSearchParams(target.slice(question + 1)).get('q') ?? '') })
     return
   }
+  if (isEmbeddings(path) && req.method === 'POST' && !refusedKey(req, options)) {
+    const { status, body: reply } = simulatedEmbeddings(request.json)
+    answer(res, status, reply)
+    return
+  }
   if (!dialect) {
     answer(res, 404, { error: { message: `The simulator has no ${req.method} ${path}.`, type: 'not_found_error' } })
     return
@@ -138,7 +144,7 @@ async function handle(
     answer(res, 405, dialect.error('invalid', 405, 'Only POST is allowed here.'))
     return
   }
-  if (options.apiKey !== undefined && credentialOf(req.headers) !== options.apiKey) {
+  if (refusedKey(req, options)) {
     answer(res, 401, dialect.error('auth', 401, 'Incorrect API key provided.'))
     return
   }
@@ -187,6 +193,10 @@ function record(
   requests.push(request)
   if (requests.length > (options.keep ?? 1000)) requests.shift()
   return request
+}
+
+function refusedKey(req: IncomingMessage, { apiKey }: SimulatorOptions): boolean {
+  return apiKey !== undefined && credentialOf(req.headers) !== apiKey
 }
 
 /** The credential in the form of any of the four dialects. */

@@ -23,8 +23,19 @@ export function varied(base: Dialect, wire: Wire, more: Partial<Dialect> = {}): 
     if (own === undefined) known.set(headers, (own = Object.freeze(wire.headers(headers, stream))))
     return own
   }
+  const { embeddings } = base
   return {
     ...base,
+    ...(embeddings && {
+      embeddings: {
+        ...embeddings,
+        request(asked, backend) {
+          const request = embeddings.request(asked, backend)
+          const path = wire.path(backend, false, request.path)
+          return { ...request, path, headers: headersOf(request.headers, false) }
+        },
+      },
+    }),
     ...more,
     request(conversation, backend, context): OutboundRequest {
       const write = context.json ?? JSON.stringify

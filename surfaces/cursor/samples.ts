@@ -7,6 +7,6 @@ export const samples: Samples = {
   ...responses,
   stream: {
     members: { stream: true, stream_options: { include_usage: true }, max_output_tokens: 1000 },
-    read: chat.stream.read,
+    read: chat.stream!.read,
   },
 }

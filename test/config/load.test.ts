@@ -387,6 +387,28 @@ test('listed aliases are aliases, for surfaces that there are', async () => {
   ])
 })
 
+test('models for embeddings have backends that make them and no price for output; others need one', async () => {
+  const model = (members: string, dialect = 'openai-chat') =>
+    small({
+      providers: `providers:\n  local: { dialect: ${dialect}, base_url: simulator }`,
+      models: `models:\n  eb1: { context_window: 9, ${members} backends: [{ provider: local, model: m }] }`,
+    })
+  const { config, errors } = await loadText(model('serves: embeddings, price: { input: 1 },'))
+  assert.deepEqual(lines(errors), [])
+  assert.deepEqual(config!.models['eb1']!.price, { input: 1e6, output: 0 })
+  await faults([
+    [
+      'a dialect without them',
+      model('serves: embeddings, price: { input: 1 },', 'gemini'),
+      '9:81',
+      'makes no embeddings',
+      'openai-chat or openai-responses',
+    ],
+    ['a price', model('serves: embeddings, price: { input: 1, output: 1 },'), '9:76', 'no output; remove its price'],
+    ['no price of output', model('price: { input: 1 },'), '9:29', "needs 'output'"],
+  ])
+})
+
 test('supports narrows what the dialect can express, and says what it cannot', async () => {
   const text = (supports: string) =>
     small({

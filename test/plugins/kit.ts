@@ -38,6 +38,7 @@ export function modelOf(over: Partial<ModelConfig> = {}): ModelConfig {
     id: 'test-model',
     aliases: [],
     listed: true,
+    serves: 'text',
     listed_aliases: {},
     display_name: undefined,
     context_window: 1000,
