@@ -297,6 +297,7 @@ const OPENAI_CODES: ReadonlyMap<string, FaultKind> = new Map<string, FaultKind>(
   ['invalid_api_key', 'auth'],
   ['authentication_error', 'auth'],
   ['permission_error', 'auth'],
+  ['no_db_connection', 'auth'], // LiteLLM without a database, for a key that is not its master key
   ['permission_denied', 'auth'],
   ['overloaded_error', 'unavailable'],
   ['service_unavailable', 'unavailable'],

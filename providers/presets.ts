@@ -1,3 +1,5 @@
+import { allBut } from './requirements.ts'
+
 /**
  * Services by name: `preset: groq` fills in what gateway.yaml would say of the provider. What the operator writes wins.
  * docs/providers.md has a section for each.
@@ -18,6 +20,8 @@ export type Setting = (typeof SETTINGS)[number]
 
 const chat = (base_url: string, more: object = {}) => ({ 'openai-chat': { base_url, ...more } })
 const MAX_TOKENS = { max_tokens_field: 'max_tokens' }
+/** They take `parallel_tool_calls: false`, and make several calls all the same. */
+const NO_SINGLE_CALL = { supports: [...allBut('web_search', 'single_tool_call')] }
 const VERTEX = 'https://{location}-aiplatform.googleapis.com/v1/projects/{project}/locations/{location}'
 
 export const PRESETS: Readonly<Record<string, Preset>> = {
@@ -82,8 +86,12 @@ export const PRESETS: Readonly<Record<string, Preset>> = {
     backend: MAX_TOKENS,
     variable: 'FIREWORKS_API_KEY',
   },
-  ollama: { of: chat('http://127.0.0.1:11434/v1'), backend: MAX_TOKENS, variable: null },
+  ollama: { of: chat('http://127.0.0.1:11434/v1'), backend: { ...MAX_TOKENS, ...NO_SINGLE_CALL }, variable: null },
   vllm: { of: chat('http://127.0.0.1:8000/v1'), variable: null },
-  'llama-cpp': { of: chat('http://127.0.0.1:8080/v1'), backend: MAX_TOKENS, variable: null },
+  'llama-cpp': {
+    of: chat('http://127.0.0.1:8080/v1'),
+    backend: { ...MAX_TOKENS, ...NO_SINGLE_CALL },
+    variable: null,
+  },
   'lm-studio': { of: chat('http://127.0.0.1:1234/v1'), backend: MAX_TOKENS, variable: null },
 }
