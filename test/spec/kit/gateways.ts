@@ -144,7 +144,10 @@ export function configuration(where: Where, folder: string, upstream: string, ro
     models: MODELS,
     price_book: 'specification-1',
     // A busy machine must not make the gateway shed what a row sends.
-    platform: { overload_delay: '60s', ...(where === 'loaded' && { max_concurrent_requests: 5, scale_limits_above: 0.2 }) },
+    platform: {
+      overload_delay: '60s',
+      ...(where === 'loaded' && { max_concurrent_requests: 5, scale_limits_above: 0.2 }),
+    },
     organizations,
     log: { level: 'warn' },
   })
