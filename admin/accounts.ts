@@ -1,4 +1,5 @@
 /** Organizations and keys with their use of each limit, for the dashboard. */
+import { raisedAt } from '../config/accounts.ts'
 import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
 import { type Cell, isLimit, type Store } from '../core/ports/store.ts'
 import { cellsFor } from '../plugins/admission/cells.ts'
@@ -100,10 +101,8 @@ export class AccountReader {
    * One organization with its levels, and its spend in the running UTC day and month in nano-USD, capped or not.
    * Rejects with StoreUnavailable.
    */
-  async one(
-    organization: OrganizationConfig,
-    now: number,
-  ): Promise<AccountRow & { spend: { day: number; month: number } }> {
+  async one(base: OrganizationConfig, now: number): Promise<AccountRow & { spend: { day: number; month: number } }> {
+    const { organization } = raisedAt(base, now)
     const cells = cellsFor(organization, NO_KEY, null)
       .cells.filter(cell => cell.kind === 'spend' && cell.scope === 'org')
       .map(cell => ({ ...cell, capacity: Number.MAX_SAFE_INTEGER }))
@@ -116,7 +115,8 @@ export class AccountReader {
     return { ...row, spend: { day: spent('day'), month: spent('month') } }
   }
 
-  async #row(organization: OrganizationConfig, use: Use, now: number): Promise<AccountRow> {
+  async #row(base: OrganizationConfig, use: Use, now: number): Promise<AccountRow> {
+    const { organization } = raisedAt(base, now)
     let all = this.#cells.get(organization)
     if (!all) this.#cells.set(organization, (all = cellsOf(organization)))
     const { cells } = all

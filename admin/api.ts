@@ -4,27 +4,36 @@
  */
 import type { IncomingMessage } from 'node:http'
 import type { Readable } from 'node:stream'
-import { isDeepStrictEqual } from 'node:util'
-import { accountNames, readOrganization } from '../config/accounts.ts'
+import { accountNames, readOrganization, sameMembers } from '../config/accounts.ts'
+import { ACTIONS } from '../config/schema.ts'
 import {
   type Act,
+  type Author,
   changeStored,
   createStored,
   creditedOf,
+  DELETE_GRACE,
   type Edit,
   giveCredit,
+  handedOn,
+  MADE_WITH_KEY,
   membersOf,
   newSecret,
   rotation,
+  wholeOf,
 } from '../config/stored.ts'
 import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
 import { parseDuration, parseSignedUsd } from '../config/units.ts'
 import { StoreUnavailable } from '../core/canon/errors.ts'
-import { AccountFault, type Credit, type OrganizationWithKeys } from '../core/ports/accounts.ts'
+import { isMoney } from '../core/canon/limits.ts'
+import { formatUsd } from '../core/canon/money.ts'
+import { AccountFault, type Credit, type OrganizationWithKeys, type StoredKey } from '../core/ports/accounts.ts'
 import { RECENT_ROWS, type Store } from '../core/ports/store.ts'
 import { appendAll } from '../core/tools/append.ts'
-import type { AccountReader } from './accounts.ts'
+import { type Action, type Need, refusal } from './access.ts'
+import type { AccountReader, LimitUse } from './accounts.ts'
 import type { Caller } from './callers.ts'
+import { lastUsesKept } from './last-use.ts'
 import { usageByKeyAndModel } from './usage.ts'
 
 export interface ApiSources {
@@ -66,6 +75,7 @@ const FAULTS = {
   file: [409, 'in_file'],
   changed: [412, 'changed'],
   absent: [404, 'not_found'],
+  gone: [409, 'deleted'],
 } as const
 
 /** What a request is about. */
@@ -74,25 +84,59 @@ interface Asked {
   caller: Caller
   request: ApiRequest
   query: URLSearchParams
-  /** Decoded segments of the path that stand for `{…}`. */
+  /** Decoded segments of the path that stand for `{…}`; the first is the organization. */
   ids: string[]
+  need: Need
 }
 
 type Handler = (asked: Asked) => Promise<ApiAnswer>
 
-/** By path, with `*` for a segment that is an id; methods other than GET need the role operate. */
-const ROUTES: Record<string, Record<string, Handler>> = {
-  organizations: { GET: listOrganizations, POST: createOrganization },
-  'organizations/*': { GET: showOrganization, PATCH: patchOrganization },
-  'organizations/*/keys': { GET: listKeys, POST: createKey },
-  'organizations/*/keys/*/rotate': { POST: rotateKey },
-  'organizations/*/keys/*/revoke': { POST: asked => setStatus(asked, 'revoked') },
-  'organizations/*/keys/*/activate': { POST: asked => setStatus(asked, 'active') },
-  'organizations/*/credits': { GET: listCredits, POST: createCredit },
-  'organizations/*/usage': { GET: showUsage },
-  'organizations/*/exchanges': { GET: listExchanges },
-  caller: { GET: showCaller },
-  audit: { GET: listAudit },
+/** A method of a path: what a token must be bound to, if it is bound at all, and what answers. */
+type Operation = readonly [actions: readonly Action[], handler: Handler]
+
+/**
+ * By path, with `*` for a segment that is an id. What a request needs follows from its place here (`needOf`), so that
+ * an operation cannot be without an answer to who may ask for it.
+ */
+const ROUTES: Record<string, Record<string, Operation>> = {
+  organizations: {
+    GET: [['organizations', 'plans'], listOrganizations],
+    POST: [['organizations'], createOrganization],
+  },
+  'organizations/*': {
+    // Whoever works for an organization may see its plan and its limits.
+    GET: [ACTIONS, showOrganization],
+    PATCH: [['organizations', 'plans'], patchOrganization],
+    DELETE: [['organizations'], deleteOrganization],
+  },
+  'organizations/*/keys': { GET: [['keys'], listKeys], POST: [['keys'], createKey] },
+  'organizations/*/keys/*': { GET: [['keys'], showKey], PATCH: [['keys'], patchKey], DELETE: [['keys'], deleteKey] },
+  'organizations/*/keys/*/rotate': { POST: [['keys'], rotateKey] },
+  'organizations/*/keys/*/revoke': { POST: [['keys'], asked => setStatus(asked, 'revoked')] },
+  'organizations/*/keys/*/activate': { POST: [['keys'], asked => setStatus(asked, 'active')] },
+  // A credit is worth what a limit is.
+  'organizations/*/credits': { GET: [['plans', 'usage'], listCredits], POST: [['plans'], createCredit] },
+  'organizations/*/usage': { GET: [['usage'], showUsage] },
+  'organizations/*/exchanges': { GET: [['usage'], listExchanges] },
+  caller: { GET: [ACTIONS, showCaller] },
+  audit: { GET: [['organizations'], listAudit] },
+}
+
+/** What an operation needs, by its place in the table. */
+function needOf(pattern: string, method: string, actions: readonly Action[]): Need {
+  const about = pattern === 'caller' ? 'caller' : pattern.startsWith('organizations/*') ? 'one' : 'all'
+  return { about, actions, changes: method !== 'GET' }
+}
+
+/** Every operation with what it needs; the path is a pattern as in the table. */
+export const OPERATIONS: readonly { method: string; path: string; need: Need }[] = Object.entries(ROUTES).flatMap(
+  ([path, methods]) =>
+    Object.entries(methods).map(([method, [actions]]) => ({ method, path, need: needOf(path, method, actions) })),
+)
+
+/** The organization that a request is for, as its caller says. */
+export function actingFor({ headers }: Pick<ApiRequest, 'headers'>): string | undefined {
+  return headers['sluice-act-for'] as string | undefined
 }
 
 /** Answers a request under `API_PREFIX`. Never rejects for a fault of the request. */
@@ -104,16 +148,19 @@ export async function answerApi(
   query: URLSearchParams,
 ): Promise<ApiAnswer> {
   try {
-    const { methods, ids } = routeOf(path.slice(API_PREFIX.length))
+    const { pattern, methods, ids } = routeOf(path.slice(API_PREFIX.length))
     const method = request.method === 'HEAD' ? 'GET' : request.method!
-    const handler = methods[method]
-    if (!handler) {
+    const operation = Object.hasOwn(methods, method) ? methods[method] : undefined
+    if (!operation) {
       const allow = Object.keys(methods).join(', ')
       const { answer } = new Refused(405, 'method', `${allow} only`)
       return { ...answer, headers: { allow, connection: 'close' } }
     }
-    if (method !== 'GET') mayWrite(caller, request)
-    return await handler({ sources, caller, request, query, ids })
+    const [actions, handler] = operation
+    if (method !== 'GET') ownPage(request)
+    const asked = { sources, caller, request, query, ids, need: needOf(pattern, method, actions) }
+    mayDo(asked, asked.need)
+    return await handler(asked)
   } catch (error) {
     if (error instanceof Refused) return error.answer
     if (error instanceof AccountFault) {
@@ -134,14 +181,14 @@ export function noteRefusedToken({ store, now }: ApiSources, address: string): v
     .catch(() => {})
 }
 
-function routeOf(path: string): { methods: Record<string, Handler>; ids: string[] } {
+function routeOf(path: string): { pattern: string; methods: Record<string, Operation>; ids: string[] } {
   const segments = path.split('/')
   for (const [pattern, methods] of Object.entries(ROUTES)) {
     const parts = pattern.split('/')
     if (parts.length !== segments.length) continue
     if (!parts.every((part, i) => part === '*' || part === segments[i])) continue
     try {
-      return { methods, ids: segments.filter((_, i) => parts[i] === '*').map(decodeURIComponent) }
+      return { pattern, methods, ids: segments.filter((_, i) => parts[i] === '*').map(decodeURIComponent) }
     } catch {
       break
     }
@@ -149,8 +196,14 @@ function routeOf(path: string): { methods: Record<string, Handler>; ids: string[
   throw new Refused(404, 'not_found', 'no such path; docs/admin-api.yaml lists them')
 }
 
-/** @throws Refused unless the caller may change something, and no page of another site makes its browser ask */
-function mayWrite({ role }: Caller, { headers }: ApiRequest): void {
+/** @throws Refused unless the caller may do what has this need */
+function mayDo({ caller, request, ids }: Pick<Asked, 'caller' | 'request' | 'ids'>, need: Need): void {
+  const refused = refusal(caller, actingFor(request), need, ids[0])
+  if (refused) throw new Refused(403, refused.code, refused.message)
+}
+
+/** @throws Refused when a page of another site makes its browser ask */
+function ownPage({ headers }: ApiRequest): void {
   const { origin, host } = headers
   const site = headers['sec-fetch-site']
   if (
@@ -158,8 +211,6 @@ function mayWrite({ role }: Caller, { headers }: ApiRequest): void {
     (site !== undefined && /^(cross|same)-site$/.test(`${site}`))
   )
     throw new Refused(403, 'origin', 'changes are taken from this listener’s own pages and from programs only')
-  if (role !== 'operate')
-    throw new Refused(403, 'role', 'changes need a token of the role operate: server.admin.tokens of gateway.yaml')
 }
 
 function ownOrigin(origin: string, host: string | undefined): boolean {
@@ -169,9 +220,9 @@ function ownOrigin(origin: string, host: string | undefined): boolean {
 // ---- reading --------------------------------------------------------------------------------------------------------
 
 /** Who asks, so that a page offers only what its token may do. */
-async function showCaller({ caller: { by, role }, query }: Asked): Promise<ApiAnswer> {
+async function showCaller({ caller: { by, role, actsFor, actions }, query }: Asked): Promise<ApiAnswer> {
   known(query)
-  return { status: 200, body: { by, role } }
+  return { status: 200, body: { by, role, acts_for: actsFor, actions } }
 }
 
 async function listOrganizations({ sources, query }: Asked): Promise<ApiAnswer> {
@@ -247,13 +298,17 @@ async function showOrganization(asked: Asked): Promise<ApiAnswer> {
   const used = organization && (await asked.sources.reader.one(organization, asked.sources.now()))
   const body = {
     ...(stored ? rowOfStore(stored) : rowOfFile(organization!)),
-    settings: stored ? settingsOf(stored) : null,
+    settings: stored && settingsOf(stored),
+    leaves: isoOf(stored?.leaves),
     faults,
+    name: unplanned?.name ?? null,
+    metadata: unplanned?.metadata ?? {},
     billing: organization?.billing ?? null,
-    limits: used?.limits ?? [],
+    limits: inUsd(used?.limits ?? []),
     spend: used?.spend ?? null,
+    spend_usd: used && { day: usd(used.spend.day), month: usd(used.spend.month) },
     balance: stored && (await balanceOf(asked.sources.store, stored)),
-    keys: unplanned ? keyRows(unplanned, used?.keys) : [],
+    keys: unplanned ? await keyRows(asked, unplanned, stored, used?.keys) : [],
   }
   return { status: 200, body, headers: etag(stored?.version) }
 }
@@ -283,16 +338,32 @@ async function listCredits(asked: Asked): Promise<ApiAnswer> {
   return { status: 200, body: { credits: credits.slice(0, limitOf(query)).map(rowOfCredit), balance } }
 }
 
-function keyRows({ keys }: OrganizationConfig, used?: readonly { id: string; limits: unknown }[]) {
+/** Nano-USD as exact USD. */
+const usd = (nano: number): string => formatUsd(nano, 9)
+
+/** Limits with amounts of money in USD beside those without a unit. */
+const inUsd = (limits: readonly LimitUse[]) =>
+  limits.map(limit =>
+    isMoney(limit.dimension) ? { ...limit, capacity_usd: usd(limit.capacity), used_usd: usd(limit.used) } : limit,
+  )
+
+const isoOf = (time: number | null | undefined): string | null => (time == null ? null : new Date(time).toISOString())
+
+async function keyRows(
+  { sources }: Asked,
+  { id: organization, keys }: OrganizationConfig,
+  stored: OrganizationWithKeys | null,
+  used?: readonly { id: string; limits: readonly LimitUse[] }[],
+) {
   const limits = new Map(used?.map(key => [key.id, key.limits]))
-  return keys.map(({ id, status, expires, models, capabilities, streaming }) => ({
-    id,
-    status,
-    expires: expires === null ? null : new Date(expires).toISOString(),
-    models,
-    capabilities,
-    streaming,
-    ...(used && { limits: limits.get(id) ?? [] }),
+  const settings = new Map(stored?.keys.map(key => [key.id, wholeOf(key)]))
+  const live = keys.flatMap(({ id, status }) => (status === 'revoked' ? [] : [id]))
+  const last = await lastUsesKept(sources.store, organization, live, sources.now())
+  return keys.map(({ id, status, expires, models, capabilities, streaming, label, hint, creator, created }) => ({
+    ...{ id, status, expires: isoOf(expires), models, capabilities, streaming },
+    ...{ label: label ?? null, hint: hint ?? null, creator: creator ?? null },
+    ...{ created: isoOf(created), last_used: isoOf(last.get(id)), settings: settings.get(id) ?? null },
+    ...(used && { limits: inUsd(limits.get(id) ?? []) }),
   }))
 }
 
@@ -300,8 +371,21 @@ async function listKeys(asked: Asked): Promise<ApiAnswer> {
   known(asked.query)
   const { unplanned, stored, faults } = await found(asked)
   if (!unplanned) throw new Refused(409, 'invalid', faults.join('; '))
-  return { status: 200, body: { keys: keyRows(unplanned) }, headers: etag(stored?.version) }
+  return { status: 200, body: { keys: await keyRows(asked, unplanned, stored) }, headers: etag(stored?.version) }
 }
+
+async function showKey(asked: Asked): Promise<ApiAnswer> {
+  known(asked.query)
+  const { organization, unplanned, stored, faults } = await found(asked)
+  if (!unplanned) throw new Refused(409, 'invalid', faults.join('; '))
+  const keys = unplanned.keys.filter(({ id }) => id === asked.ids[1])
+  if (keys.length === 0) throw noKey(unplanned.id, asked.ids[1]!)
+  const used = organization && (await asked.sources.reader.one({ ...organization, keys }, asked.sources.now()))
+  const [key] = await keyRows(asked, { ...unplanned, keys }, stored, used?.keys)
+  return { status: 200, body: key, headers: etag(stored?.version) }
+}
+
+const noKey = (organization: string, id: string) => new AccountFault('absent', `${organization} has no key ${id}`)
 
 async function showUsage(asked: Asked): Promise<ApiAnswer> {
   const { sources, query } = asked
@@ -314,7 +398,8 @@ async function showUsage(asked: Asked): Promise<ApiAnswer> {
   if (until - since > 366 * 86_400_000) throw new Refused(400, 'invalid', 'since, until: at most 366 days at once')
   const usage = await usageByKeyAndModel(sources.store, asked.ids[0]!, since, until, query.get('tag') ?? undefined)
   const [from, to] = [since, until].map(time => new Date(time).toISOString())
-  return { status: 200, body: { since: from, until: to, usage } }
+  const priced = usage.map(sum => ({ ...sum, cost_usd: usd(sum.cost) }))
+  return { status: 200, body: { since: from, until: to, usage: priced } }
 }
 
 async function listExchanges(asked: Asked): Promise<ApiAnswer> {
@@ -335,6 +420,7 @@ async function listExchanges(asked: Asked): Promise<ApiAnswer> {
     input: row.input,
     output: row.output,
     cost: row.cost,
+    cost_usd: usd(row.cost),
     duration_ms: row.duration_ms,
     ttfb_ms: row.ttfb_ms,
   }))
@@ -352,23 +438,46 @@ async function listAudit({ sources, query }: Asked): Promise<ApiAnswer> {
 
 // ---- changing -------------------------------------------------------------------------------------------------------
 
-const authorOf = ({ by, address }: Caller) => ({ by, address })
+/** @throws Refused for a `Sluice-Actor` that is no name */
+function authorOf({ caller: { by, address }, request }: Pick<Asked, 'caller' | 'request'>): Author {
+  const actor = request.headers['sluice-actor']
+  if (actor === undefined) return { by, address }
+  if (typeof actor !== 'string' || !/^[!-~]{1,128}$/.test(actor))
+    throw new Refused(400, 'actor', 'Sluice-Actor: 1 to 128 visible ASCII characters without spaces, such as user:42')
+  return { by, address, actor }
+}
 
-async function createOrganization({ sources, caller, request, query }: Asked): Promise<ApiAnswer> {
+/** Members of an organization that are no right, no limit and no price. */
+const OF_ORGANIZATION: readonly string[] = ['status', 'name', 'metadata']
+
+/** @throws Refused unless the caller may set each of these members */
+function maySet(asked: Asked, members: Record<string, unknown>): void {
+  const own = (name: string) => OF_ORGANIZATION.includes(name)
+  const names = Object.keys(members)
+  for (const [action, touched] of [
+    ['organizations', names.some(own)],
+    ['plans', !names.every(own)],
+  ] as const)
+    if (touched) mayDo(asked, { ...asked.need, actions: [action] })
+}
+
+async function createOrganization(asked: Asked): Promise<ApiAnswer> {
+  const { sources, request, query } = asked
   known(query)
+  const author = authorOf(asked)
   const { id, ...patch } = await bodyOf(request)
+  maySet(asked, patch)
   if (typeof id !== 'string') throw new Refused(400, 'invalid', 'id: needed; it also tells a repeated request')
   refuseMembers(patch, 'keys')
   try {
-    const act = { patch, author: authorOf(caller), operation: 'organization.create' }
+    const act = { patch, author, operation: 'organization.create' }
     const version = await createStored(sources.store.accounts, sources.config(), id, act)
     return { status: 201, body: { id, version, created: true }, headers: etag(version) }
   } catch (error) {
     if (!(error instanceof AccountFault) || error.why !== 'exists') throw error
     const stored = await sources.store.accounts.read(id)
     // What a creation leaves out of its nulls is left out here, too.
-    const same = stored && isDeepStrictEqual(settingsOf(stored), withoutNulls(patch))
-    if (!same) throw error
+    if (!stored || !sameMembers('organization', settingsOf(stored), withoutNulls(patch))) throw error
     return { status: 200, body: { id, version: stored.version, created: false }, headers: etag(stored.version) }
   }
 }
@@ -376,6 +485,7 @@ async function createOrganization({ sources, caller, request, query }: Asked): P
 async function patchOrganization(asked: Asked): Promise<ApiAnswer> {
   known(asked.query)
   const patch = await bodyOf(asked.request)
+  maySet(asked, patch)
   refuseMembers(patch, 'id', 'keys')
   const inFile = Object.hasOwn(asked.sources.config().organizations, asked.ids[0]!)
   if (asked.request.headers['if-match'] === undefined && !inFile)
@@ -390,9 +500,11 @@ async function patchOrganization(asked: Asked): Promise<ApiAnswer> {
  * @param edit what to do; null when it has been done before
  */
 async function change(
-  { sources, caller, request, ids }: Asked,
+  asked: Asked,
   edit: (stored: OrganizationWithKeys) => (Edit & Pick<Act, 'operation' | 'key'>) | null,
 ): Promise<[version: number, done: boolean]> {
+  const { sources, request, ids } = asked
+  const author = authorOf(asked)
   const config = sources.config()
   const id = ids[0]!
   if (Object.hasOwn(config.organizations, id))
@@ -406,7 +518,6 @@ async function change(
     if (match !== undefined && match !== `"${stored.version}"`)
       throw new AccountFault('changed', `${id} has another version than If-Match says; read it again`)
     try {
-      const author = authorOf(caller)
       return [await changeStored(sources.store.accounts, config, stored, { ...act, author }), true]
     } catch (error) {
       const again = error instanceof AccountFault && error.why === 'changed' && match === undefined
@@ -415,35 +526,82 @@ async function change(
   }
 }
 
-async function createCredit({ sources, caller, request, query, ids }: Asked): Promise<ApiAnswer> {
+async function createCredit(asked: Asked): Promise<ApiAnswer> {
+  const { sources, request, query, ids } = asked
   known(query)
-  const { id, amount_usd: usd, note = '', ...more } = await bodyOf(request)
+  const author = authorOf(asked)
+  const { id, amount_usd: text, note = '', ...more } = await bodyOf(request)
   refuseMembers(more, ...Object.keys(more))
   if (typeof id !== 'string') throw new Refused(400, 'invalid', 'id: needed; it also tells a repeated request')
   if (typeof note !== 'string') throw new Refused(400, 'invalid', 'note: text')
-  const amount = typeof usd === 'string' || typeof usd === 'number' ? parseSignedUsd(usd) : null
+  const amount = typeof text === 'string' || typeof text === 'number' ? parseSignedUsd(text) : null
   if (amount === null)
     throw new Refused(400, 'invalid', 'amount_usd: an amount in USD such as "25.00"; "-25.00" takes back')
   const { accounts } = sources.store
-  const given = { credit: { id, amount, note }, author: authorOf(caller) }
+  const given = { credit: { id, amount, note }, author }
   const { credit, created } = await giveCredit(accounts, sources.config(), ids[0]!, given)
   const stored = await accounts.read(ids[0]!)
   const balance = stored && (await balanceOf(sources.store, stored))
   return { status: created ? 201 : 200, body: { ...rowOfCredit(credit), created, balance } }
 }
 
+/** Disables it, and lets it leave after a grace period. A repeated request tells when that is. */
+async function deleteOrganization(asked: Asked): Promise<ApiAnswer> {
+  const { sources, query } = asked
+  known(query, 'grace')
+  const grace = parseDuration(query.get('grace') ?? DELETE_GRACE)
+  if (grace === null) throw new Refused(400, 'invalid', 'grace: a duration such as 30d')
+  let leaves = sources.now() + grace
+  const [version] = await change(asked, stored => {
+    if (stored.leaves !== undefined) leaves = stored.leaves
+    if (stored.leaves !== undefined) return null
+    return { patch: { status: 'disabled' }, leaves, operation: 'organization.delete' }
+  })
+  const body = { id: asked.ids[0], version, status: 'disabled', leaves: isoOf(leaves) }
+  return { status: 200, body, headers: etag(version) }
+}
+
 async function createKey(asked: Asked): Promise<ApiAnswer> {
   known(asked.query)
   const { id, ...own } = await bodyOf(asked.request)
   if (typeof id !== 'string') throw new Refused(400, 'invalid', 'id: needed; it also tells a repeated request')
-  refuseMembers(own, 'sha256', 'secret')
+  refuseMembers(own, 'secret', ...MADE_WITH_KEY)
   const settings = { status: 'active' as const, ...own }
   return newKey(asked, id, stored => {
     const existing = stored.keys.find(key => key.id === id)
-    if (existing && isDeepStrictEqual(JSON.parse(existing.settings), settings)) return null
+    if (existing && sameMembers('key', handedOver(existing), settings)) return null
     if (existing) throw new AccountFault('exists', `${stored.id} has a key ${id} already, with other settings`)
-    return sha256 => ({ added: [{ ...settings, id, sha256 }], operation: 'key.create', key: id })
+    return made => ({ added: [{ ...settings, id, ...made }], operation: 'key.create', key: id })
   })
+}
+
+/** What a caller gave a key when it was made, or has set since. */
+function handedOver(key: StoredKey): Record<string, unknown> {
+  const members = Object.entries(wholeOf(key)).filter(([name]) => !MADE_WITH_KEY.some(made => made === name))
+  return Object.fromEntries(members)
+}
+
+async function patchKey(asked: Asked): Promise<ApiAnswer> {
+  known(asked.query)
+  const id = asked.ids[1]!
+  const patch = await bodyOf(asked.request)
+  refuseMembers(patch, 'secret', 'status', ...MADE_WITH_KEY)
+  const [version] = await change(asked, stored => {
+    keyOf(stored, id)
+    return { keys: [{ id, patch }], operation: 'key.change', key: id }
+  })
+  return { status: 200, body: { organization: asked.ids[0], id, version }, headers: etag(version) }
+}
+
+/** Revokes a key and takes it out of all lists. Its id is not given again; done again, it is 404. */
+async function deleteKey(asked: Asked): Promise<ApiAnswer> {
+  known(asked.query)
+  const id = asked.ids[1]!
+  const [version] = await change(asked, stored => {
+    keyOf(stored, id)
+    return { removed: [id], operation: 'key.delete', key: id }
+  })
+  return { status: 200, body: { organization: asked.ids[0], id, version, deleted: true }, headers: etag(version) }
 }
 
 async function rotateKey(asked: Asked): Promise<ApiAnswer> {
@@ -463,12 +621,15 @@ async function rotateKey(asked: Asked): Promise<ApiAnswer> {
     }
     if (old.status === 'revoked') throw new AccountFault('invalid', `${replaced} is revoked; make a new key instead`)
     const changed = rotation(keys, replaced, graceMs).keys
-    const status = 'active' as const
-    return sha256 => ({ added: [{ id, sha256, status }], keys: changed, operation: 'key.rotate', key: id })
+    const own = handedOn(wholeOf(stored.keys.find(key => key.id === replaced)!))
+    return made => ({
+      added: [{ ...own, id, ...made, status: 'active' }],
+      ...{ keys: changed, operation: 'key.rotate', key: id },
+    })
   })
 }
 
-type NewKey = (sha256: string) => Edit & Pick<Act, 'operation' | 'key'>
+type NewKey = (made: ReturnType<typeof newSecret>['made']) => Edit & Pick<Act, 'operation' | 'key'>
 
 /** Makes a key and tells its secret, once; a repeated request gets the id alone. */
 async function newKey(
@@ -476,8 +637,8 @@ async function newKey(
   id: string,
   plan: (stored: OrganizationWithKeys) => NewKey | null,
 ): Promise<ApiAnswer> {
-  const { secret, sha256 } = newSecret()
-  const [version, done] = await change(asked, stored => plan(stored)?.(sha256) ?? null)
+  const { secret, made } = newSecret(authorOf(asked))
+  const [version, done] = await change(asked, stored => plan(stored)?.(made) ?? null)
   const body = { organization: asked.ids[0], id, version, created: done, ...(done && { secret }) }
   return { status: done ? 201 : 200, body, headers: etag(version) }
 }
@@ -490,7 +651,7 @@ async function setStatus(asked: Asked, status: 'revoked' | 'active'): Promise<Ap
     if (key.status === status) return null
     if (key.status === 'revoked') throw new AccountFault('invalid', `${id} is revoked, and stays so`)
     const operation = status === 'revoked' ? 'key.revoke' : 'key.activate'
-    return { keys: [{ id, member: 'status', value: status }], operation, key: id }
+    return { keys: [{ id, members: [['status', status]] }], operation, key: id }
   })
   return { status: 200, body: { organization: asked.ids[0], id, version, status }, headers: etag(version) }
 }
@@ -505,7 +666,7 @@ function keysOf({ keys }: OrganizationWithKeys) {
 
 function keyOf(stored: OrganizationWithKeys, id: string): { status: string; expires: number | null } {
   const key = keysOf(stored).find(key => key.id === id)
-  if (!key) throw new AccountFault('absent', `${stored.id} has no key ${id}`)
+  if (!key) throw noKey(stored.id, id)
   return key
 }
 

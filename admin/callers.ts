@@ -3,13 +3,21 @@ import { hash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import type { AdminToken } from '../config/types.ts'
 import type { Clock } from '../core/tools/clock.ts'
+import type { Action } from './access.ts'
 
 export interface Caller {
   /** As the audit names it; '' without a token. */
   by: string
   address: string
   role: 'read' | 'operate'
+  /** `required`: good for requests with `Sluice-Act-For` alone. */
+  actsFor: 'optional' | 'required'
+  /** What the token is bound to; null: to nothing. */
+  actions: readonly Action[] | null
 }
+
+/** May read all, and change nothing. */
+const READER = { role: 'read', actsFor: 'optional', actions: null } as const
 
 /** Wrong tokens that one address may send in a minute; then all its requests with a token wait for the next minute. */
 const MOST_WRONG = 60
@@ -52,7 +60,7 @@ export class Callers {
   /** The caller; `unknown` without a valid token, `throttled` after too many wrong ones. */
   of(request: IncomingMessage): Caller | 'unknown' | 'throttled' {
     const address = request.socket.remoteAddress ?? ''
-    if (this.open) return { by: '', address, role: 'read' }
+    if (this.open) return { by: '', address, ...READER }
     const given = /^Bearer (.+)$/i.exec(request.headers.authorization ?? '')?.[1]
     if (given === undefined) return 'unknown'
     const minute = Math.floor(this.#clock.mono() / MINUTE_MS)
@@ -68,9 +76,10 @@ export class Callers {
     }
     const digest = digestOf(given)
     let found: Caller | undefined
-    if (this.#token && timingSafeEqual(digest, this.#token)) found = { by: 'token', address, role: 'read' }
-    for (const { name, role, sha256 } of this.#tokens())
-      if (timingSafeEqual(digest, Buffer.from(sha256, 'hex'))) found = { by: `token:${name}`, address, role }
+    if (this.#token && timingSafeEqual(digest, this.#token)) found = { by: 'token', address, ...READER }
+    for (const { name, role, sha256, acts_for: actsFor, actions = null } of this.#tokens())
+      if (timingSafeEqual(digest, Buffer.from(sha256, 'hex')))
+        found = { by: `token:${name}`, address, role, actsFor, actions }
     if (found) return found
     this.stats.wrong++
     if (this.#wrong.size >= MOST_ADDRESSES && wrong === 0) this.#wrong.delete(this.#wrong.keys().next().value!)

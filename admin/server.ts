@@ -5,7 +5,8 @@ import { Counter, type Registry } from 'prom-client'
 import type { AdminToken } from '../config/types.ts'
 import { systemClock } from '../core/tools/clock.ts'
 import { createServer } from '../core/tools/http.ts'
-import { API_PREFIX, type ApiAnswer } from './api.ts'
+import { OUTSIDE, refusal } from './access.ts'
+import { API_PREFIX, type ApiAnswer, actingFor } from './api.ts'
 import { type Caller, Callers } from './callers.ts'
 import { Feed } from './feed.ts'
 import { SERIES } from './history.ts'
@@ -156,6 +157,8 @@ async function handle(
     const close = status >= 400 && request.method !== 'GET' && request.method !== 'HEAD' ? CLOSE : {}
     return send(response, status, 'application/json', JSON.stringify(body), { ...headers, ...close })
   }
+  const refused = refusal(caller, actingFor(request), OUTSIDE, undefined)
+  if (refused) return send(response, 403, TEXT, `${refused.message}\n`, CLOSE)
   if (path === '/metrics') return send(response, 200, options.registry.contentType, await options.metrics())
   if (path !== '/feed' && path !== '/trace' && path !== '/history' && path !== '/accounts' && path !== '/route') {
     return send(response, 404, TEXT, 'no such path: / /healthz /readyz /metrics /route /trace\n')

@@ -1,13 +1,9 @@
 /** Edits `organizations` as text, so that everything else keeps its comments, order and layout (decision 40). */
-import { isAlias, isMap, isScalar, isSeq, type Node, parse, parseDocument, type YAMLMap } from 'yaml'
+import { isAlias, isMap, isScalar, isSeq, type Node, parse, parseDocument, type YAMLMap, type YAMLSeq } from 'yaml'
 import type { Value } from '../config/stored.ts'
-import { addItem, addMember, setEmpty } from './edit-yaml.ts'
+import { addItem, addMember, removeItem, setEmpty } from './edit-yaml.ts'
 
-export interface NewKey {
-  id: string
-  sha256: string
-  status: string
-}
+type NewKey = { id: string; sha256: string } & Record<string, unknown>
 
 /**
  * Adds a key to an organization.
@@ -17,7 +13,10 @@ export interface NewKey {
 export function addKey(text: string, within: readonly string[], organization: string, key: NewKey): string | null {
   const found = organizationNode(text, within, organization)
   if (!found) return null
-  const entry = `{ id: ${key.id}, sha256: "${key.sha256}", status: ${key.status} }`
+  const { id, sha256, ...rest } = key
+  const members = Object.entries(rest).map(([name, value]) => `${name}: ${asYaml(value)}`)
+  // Always in quotes: a digest may look like a number.
+  const entry = `{ ${[`id: ${id}`, `sha256: "${sha256}"`, ...members].join(', ')} }`
   const pair = found.items.find(item => isScalar(item.key) && item.key.value === 'keys')
   const keys = pair?.value as Node | null | undefined
   if (isSeq(keys) && keys.items.length > 0) return addItem(text, keys, entry)
@@ -26,7 +25,7 @@ export function addKey(text: string, within: readonly string[], organization: st
 }
 
 /**
- * Sets a member of a key.
+ * Sets a member of a key by its path. Null is written as `~`, which means that it is not set.
  * @returns the new text; null when the organization or the key is not in this text
  */
 export function setKeyMember(
@@ -34,14 +33,40 @@ export function setKeyMember(
   within: readonly string[],
   organization: string,
   id: string,
-  member: string,
-  value: string,
+  path: readonly string[],
+  value: Value,
 ): string | null {
-  const found = organizationNode(text, within, organization)
-  const keys = found?.get('keys', true) as unknown
+  const found = keyNode(text, within, organization, id)
+  return found && setIn(text, found.keys.items[found.index] as YAMLMap, path, value)
+}
+
+/** The members of a key as they are written; null when the organization or the key is not in this text. */
+export function readKey(
+  text: string,
+  within: readonly string[],
+  organization: string,
+  id: string,
+): Record<string, unknown> | null {
+  const found = keyNode(text, within, organization, id)
+  return found && (found.keys.items[found.index] as YAMLMap).toJS(parseDocument(text))
+}
+
+/** Removes a key. @returns the new text; null when the organization or the key is not in this text */
+export function removeKey(text: string, within: readonly string[], organization: string, id: string): string | null {
+  const found = keyNode(text, within, organization, id)
+  return found && removeItem(text, found.keys, found.index)
+}
+
+function keyNode(
+  text: string,
+  within: readonly string[],
+  organization: string,
+  id: string,
+): { keys: YAMLSeq; index: number } | null {
+  const keys = organizationNode(text, within, organization)?.get('keys', true) as unknown
   if (!isSeq(keys)) return null
-  const key = keys.items.find((item): item is YAMLMap => isMap(item) && item.get('id') === id)
-  return key ? setIn(text, key, [member], value) : null
+  const index = keys.items.findIndex(item => isMap(item) && item.get('id') === id)
+  return index < 0 ? null : { keys, index }
 }
 
 /**
@@ -70,7 +95,7 @@ function setIn(text: string, map: YAMLMap, [name, ...rest]: readonly string[], v
 }
 
 /** A plain word stays as it is; everything else is JSON, which YAML reads as well. */
-function asYaml(value: Value): string {
+function asYaml(value: unknown): string {
   if (value === null) return '~'
   return typeof value === 'string' && typeof parse(value) === 'string' && /^[\w./:-]+$/.test(value)
     ? value

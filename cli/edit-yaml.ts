@@ -29,6 +29,26 @@ export function addItem(text: string, sequence: YAMLSeq, entry: string): string 
   return `${text.slice(0, at)}\n${indent}- ${entry}${text.slice(at)}`
 }
 
+/** Removes item `index`; of a block sequence with the lines that it stands on, and the comments at their ends. */
+export function removeItem(text: string, sequence: YAMLSeq, index: number): string {
+  const items = sequence.items as Node[]
+  const [start, end] = items[index]!.range!
+  if (items.length === 1) {
+    const [first, last] = sequence.range!
+    const value = `${text.slice(0, sequence.flow ? first : text.lastIndexOf('-', start - 1))}[]`
+    return value + text.slice(sequence.flow ? last : lineEnd(text, end))
+  }
+  if (sequence.flow) {
+    // With the comma behind it, or before it when it is the last.
+    const next = items[index + 1]
+    if (next) return text.slice(0, start) + text.slice(next.range![0])
+    return text.slice(0, items[index - 1]!.range![1]) + text.slice(end)
+  }
+  const line = text.lastIndexOf('\n', text.lastIndexOf('-', start - 1)) + 1
+  const after = lineEnd(text, end)
+  return text.slice(0, line) + text.slice(text[after] === '\r' ? after + 2 : after + 1)
+}
+
 /** Adds `member` (`key: value`) after the last member, in the style of the mapping. */
 export function addMember(text: string, map: YAMLMap, member: string): string {
   const last = map.items.at(-1)

@@ -2,11 +2,12 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { userInfo } from 'node:os'
 import { accountNames, readOrganization } from '../config/accounts.ts'
-import { type Author, changeStored, creditedOf, type Edit, membersOf } from '../config/stored.ts'
+import { type Author, changeStored, creditedOf, type Edit, membersOf, wholeOf } from '../config/stored.ts'
 import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
 import { AccountFault, type AccountStore, type OrganizationWithKeys } from '../core/ports/accounts.ts'
+import { lastUses } from '../core/ports/store.ts'
 import { type OpenAccounts, openAccounts } from '../stores/accounts.ts'
-import { addKey, setKeyMember, setMember } from './edit-keys.ts'
+import { addKey, readKey, removeKey, setKeyMember, setMember } from './edit-keys.ts'
 import { listing, loadEdited, replaceFile, storeFailure } from './problems.ts'
 import { Failure } from './terminal.ts'
 
@@ -20,6 +21,8 @@ export interface Holder {
    * @throws Failure or AccountFault when the result would not load; then nothing is changed
    */
   change(edit: Edit, operation: string, key?: string): Promise<void>
+  /** The members of a key as they are written, with id, digest and status. */
+  written(key: string): Record<string, unknown>
 }
 
 /** The accounts of a configuration, in the file and in the store. */
@@ -44,6 +47,16 @@ export class Holders {
       this.#opened = isThere ? await opened(url) : null
     }
     return this.#opened?.accounts ?? null
+  }
+
+  /**
+   * When keys of an organization were last used by the ledger: by id, the beginning of the hour, Unix ms.
+   * @throws Failure when the store does not open
+   */
+  async lastUses(organization: string, keys: readonly string[]): Promise<ReadonlyMap<string, number>> {
+    const store = await this.store()
+    if (store === null) return new Map()
+    return lastUses(filter => this.#opened!.usage(filter), organization, keys, Date.now())
   }
 
   /** The store's accounts, in a new database file where there is none. @throws Failure */
@@ -87,15 +100,17 @@ class FileHolder implements Holder {
   }
 
   /** Edits the file that holds the organization, checks the result as a whole, and only then replaces the file. */
-  async change({ members = [], added = [], keys = [] }: Edit): Promise<void> {
+  async change({ members = [], added = [], keys = [], removed = [], leaves }: Edit): Promise<void> {
     const { id } = this.organization
-    const { files } = this.#config
-    for (const path of files) {
-      // The main file has the key `organizations:`; an included file is that mapping itself.
-      const within = path === files[0] ? ['organizations'] : []
+    if (leaves !== undefined)
+      throw new Failure(`${id} stands in ${this.#config.files[0]}; take it out there to delete it`)
+    for (const { path, within } of this.#files()) {
       let text: string | null = readFileSync(path, 'utf8')
       for (const key of added) text = text && addKey(text, within, id, key)
-      for (const key of keys) text = text && setKeyMember(text, within, id, key.id, key.member, key.value)
+      for (const key of keys)
+        for (const [name, value] of key.members ?? [])
+          text = text && setKeyMember(text, within, id, key.id, name.split('.'), value)
+      for (const key of removed) text = text && removeKey(text, within, id, key)
       for (const [name, value] of members) text = text && setMember(text, within, id, name.split('.'), value)
       if (text === null) continue
       const loaded = await loadEdited(this.#file, path, text)
@@ -103,7 +118,25 @@ class FileHolder implements Holder {
       replaceFile(path, text)
       return
     }
-    throw new Failure(`cannot find where ${id} stands in ${files.join(', ')}; edit the file by hand`)
+    throw this.#notFound()
+  }
+
+  written(key: string): Record<string, unknown> {
+    for (const { path, within } of this.#files()) {
+      const found = readKey(readFileSync(path, 'utf8'), within, this.organization.id, key)
+      if (found) return found
+    }
+    throw this.#notFound()
+  }
+
+  /** The main file has the key `organizations:`; an included file is that mapping itself. */
+  #files(): { path: string; within: readonly string[] }[] {
+    return this.#config.files.map((path, i) => ({ path, within: i === 0 ? ['organizations'] : [] }))
+  }
+
+  #notFound(): Failure {
+    const { files } = this.#config
+    return new Failure(`cannot find where ${this.organization.id} stands in ${files.join(', ')}; edit the file by hand`)
   }
 }
 
@@ -139,6 +172,11 @@ class StoreHolder implements Holder {
       }
     }
     throw new Failure(`${this.organization.id} is being changed by others all the time; try again`)
+  }
+
+  written(id: string): Record<string, unknown> {
+    const key = this.#found.keys.find(key => key.id === id)!
+    return { id, sha256: key.sha256, ...wholeOf(key) }
   }
 }
 

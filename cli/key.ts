@@ -1,29 +1,43 @@
 import { parseArgs } from 'node:util'
+import { parse } from 'yaml'
 import { DEMO_KEY_DIGEST } from '../config/accounts.ts'
-import { type Edit, newSecret, rotation } from '../config/stored.ts'
+import { LIMITS } from '../config/schema.ts'
+import { type Edit, handedOn, MADE_WITH_KEY, newSecret, rotation, type Value } from '../config/stored.ts'
 import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
 import { parseDuration } from '../config/units.ts'
+import { isUsd } from '../core/canon/limits.ts'
+import { AccountFault } from '../core/ports/accounts.ts'
 import { configFile, DEFAULT_CONFIG, ownCommand, shellWord } from './arguments.ts'
-import { type Holder, Holders } from './holders.ts'
+import { cliAuthor, type Holder, Holders } from './holders.ts'
 import type { Verb } from './main.ts'
 import { loadWithoutSecrets } from './problems.ts'
 import { columns, Failure, type Terminal, UsageError } from './terminal.ts'
 
-const HELP = `Usage: sluice key new|list|rotate|stage|activate|revoke [OPTIONS]
+const HELP = `Usage: sluice key ACTION [OPTIONS]
 
-  key new ORGANIZATION [--id ID] [--staged]
+  key new ORGANIZATION [NAME=VALUE …] [--id ID] [--staged]
       Makes a key and keeps its digest. The secret is shown once and kept
       nowhere.
   key list [ORGANIZATION]
-      Lists keys; digests in short. Without an organization: those of the file.
+      Lists keys. Without an organization: those of the file.
+  key show ORGANIZATION ID
+      What it may use, who made it, and when it was last used.
+  key set ORGANIZATION ID NAME=VALUE …
+      Changes members as in gateway.yaml: label="CI", models=[a, b],
+      requests_per_minute=10, expires=2027-01-31T00:00:00Z. NAME= takes the
+      member away.
   key rotate ORGANIZATION ID [--grace 24h] [--id NEW]
-      Makes a replacement for ID, and lets ID end after the grace period.
+      Makes a replacement for ID with its label, rights and limits, and lets ID
+      end after the grace period.
   key stage ORGANIZATION ID
-      Makes a replacement for ID: both work until ID is revoked.
+      Makes such a replacement for ID: both work until ID is revoked.
   key activate ORGANIZATION ID
       A staged key becomes the active one.
   key revoke ORGANIZATION ID
       The key stops working; running gateways notice by themselves.
+  key delete ORGANIZATION ID
+      Revokes the key and takes it out of all lists, for good. The store gives
+      its id to no other key.
 
   --config FILE   the configuration (default gateway.yaml)
   --json          for programs
@@ -33,7 +47,7 @@ stand beside it. The YAML file is edited in place: comments and layout stay.
 An edit that would not load is not written.
 `
 
-const ACTIONS = ['new', 'rotate', 'stage', 'activate', 'revoke']
+const ACTIONS = ['new', 'list', 'show', 'set', 'rotate', 'stage', 'activate', 'revoke', 'delete']
 
 export const key: Verb = {
   summary: 'Manages API keys.',
@@ -50,8 +64,11 @@ export const key: Verb = {
       },
       allowPositionals: true,
     })
-    const [action, organizationId, keyId, ...more] = positionals
-    if (more.length > 0) throw new UsageError(`what is '${more[0]}'?`)
+    const [action, organizationId, ...rest] = positionals
+    const keyId = action === 'new' || action === 'list' ? undefined : rest.shift()
+    if (action === 'new' && rest[0] !== undefined && !rest[0].includes('='))
+      throw new UsageError('name the key with --id')
+    if (rest.length > 0 && action !== 'new' && action !== 'set') throw new UsageError(`what is '${rest[0]}'?`)
     const file = configFile(values.config)
     const { config } = await loadWithoutSecrets(file, terminal)
     const holders = new Holders(file, config)
@@ -62,16 +79,15 @@ export const key: Verb = {
     }
 
     async function run(): Promise<number> {
+      if (action === undefined || !ACTIONS.includes(action)) {
+        const all = `${ACTIONS.slice(0, -1).join(', ')} or ${ACTIONS.at(-1)}`
+        throw new UsageError(action === undefined ? `${all}?` : `there is no 'key ${action}'`)
+      }
       if (action === 'list') {
         const found = organizationId === undefined ? undefined : await find(holders, config, organizationId)
         const organizations = found ? [found.organization] : Object.values(config.organizations)
-        terminal.out(values.json ? JSON.stringify(organizations.flatMap(rowsOf), null, 2) : table(organizations))
+        terminal.out(values.json ? JSON.stringify(organizations.flatMap(rowsOf), asWritten, 2) : table(organizations))
         return 0
-      }
-      if (action === undefined || !ACTIONS.includes(action)) {
-        throw new UsageError(
-          action === undefined ? 'new, list, rotate, stage, activate or revoke?' : `there is no 'key ${action}'`,
-        )
       }
       if (organizationId === undefined)
         throw new UsageError(`key ${action} needs an organization: ${Object.keys(config.organizations).join(', ')}`)
@@ -81,9 +97,10 @@ export const key: Verb = {
       const { organization } = holder
 
       if (action === 'new') {
-        if (keyId !== undefined) throw new UsageError('name the key with --id')
-        const id = values.id ?? freshId(organization)
-        tellSecret(await addSecret(holder, id, values.staged ? 'staged' : 'active', 'key.create'), id, holder)
+        const status = values.staged ? 'staged' : 'active'
+        const own = unwritten(rest.map(member))
+        const { id, secret } = await addSecret(holder, values.id, 'key', { ...own, status }, 'key.create')
+        tellSecret(secret, id, holder)
         return 0
       }
       if (keyId === undefined)
@@ -95,11 +112,19 @@ export const key: Verb = {
         throw new Failure(
           `${organizationId} has no key '${keyId}'; it has ${organization.keys.map(k => k.id).join(', ') || 'none'}`,
         )
+      if (action === 'show') {
+        const last = (await holders.lastUses(organizationId, [keyId])).get(keyId)
+        const row = { ...rowsOf({ ...organization, keys: [existing] })[0]!, last_used: last ?? null }
+        terminal.out(values.json ? JSON.stringify(row, asWritten, 2) : shown(row))
+        return 0
+      }
       if (action === 'stage' || action === 'rotate') {
         if (existing.status === 'revoked') throw new Failure(`${keyId} is revoked; make a new key instead`)
-        const id = values.id ?? freshId(organization, `${keyId.replace(/_\d+$/, '')}`)
+        const base = keyId.replace(/_\d+$/, '')
+        const own = handedOn(holder.written(keyId))
         if (action === 'stage') {
-          tellSecret(await addSecret(holder, id, 'staged', 'key.stage'), id, holder)
+          const { id, secret } = await addSecret(holder, values.id, base, { ...own, status: 'staged' }, 'key.stage')
+          tellSecret(secret, id, holder)
           const command = `${ownCommand()} key`
           const where = file === DEFAULT_CONFIG ? '' : ` --config ${shellWord(file)}`
           terminal.err(
@@ -108,17 +133,32 @@ export const key: Verb = {
           return 0
         }
         const { expires, keys } = rotation(organization.keys, keyId, grace)
-        const secret = await addSecret(holder, id, 'active', 'key.rotate', keys)
+        const status = 'active' as const
+        const { id, secret } = await addSecret(holder, values.id, base, { ...own, status }, 'key.rotate', keys)
         tellSecret(secret, id, holder, { replaces: keyId, expires })
         if (!values.json) terminal.err(`${keyId} works until ${expires}.`)
+        return 0
+      }
+      const tell = (words: string, json: object) =>
+        terminal.out(values.json ? JSON.stringify({ organization: organizationId, key: keyId, ...json }) : words)
+      if (action === 'set') {
+        const members = rest.map(member)
+        if (members.length === 0) throw new UsageError('set what? NAME=VALUE')
+        unwritten(members)
+        await holder.change({ keys: [{ id: keyId, members }] }, 'key.change', keyId)
+        tell(`${keyId} of ${organizationId} is changed.`, Object.fromEntries(members))
+        return 0
+      }
+      if (action === 'delete') {
+        await holder.change({ removed: [keyId] }, 'key.delete', keyId)
+        tell(`${keyId} of ${organizationId} is deleted.`, { deleted: true })
         return 0
       }
       const status = action === 'revoke' ? 'revoked' : 'active'
       if (existing.status === status) throw new Failure(`${keyId} is already ${status}`)
       if (existing.status === 'revoked') throw new Failure(`${keyId} is revoked, and stays so; make a new key instead`)
-      await holder.change({ keys: [{ id: keyId, member: 'status', value: status }] }, `key.${action}`, keyId)
-      if (values.json) terminal.out(JSON.stringify({ organization: organizationId, key: keyId, status }))
-      else terminal.out(`${keyId} of ${organizationId} is ${status}.`)
+      await holder.change({ keys: [{ id: keyId, members: [['status', status]] }] }, `key.${action}`, keyId)
+      tell(`${keyId} of ${organizationId} is ${status}.`, { status })
       return 0
     }
 
@@ -127,6 +167,33 @@ export const key: Verb = {
       else shownOnce(terminal, secret, id, organization.id, place)
     }
   },
+}
+
+/** `NAME=VALUE` as a member and its value; the name of a limit stands for itself. */
+export function member(text: string): [string, Value] {
+  const [, name, value] = /^([\w.:/-]+)=(.*)$/s.exec(text) ?? []
+  if (name === undefined) throw new UsageError(`${text} is not NAME=VALUE`)
+  return [Object.hasOwn(LIMITS, name) ? `limits.${name}` : name, parse(value!) ?? null]
+}
+
+/**
+ * The members of a key as a mapping.
+ * @throws UsageError for a member that has a command of its own, or that is made with the key
+ */
+function unwritten(members: readonly [string, Value][]): Record<string, unknown> {
+  for (const [name] of members) {
+    if (name === 'status') throw new UsageError('status is changed by key activate and key revoke')
+    if (MADE_WITH_KEY.some(made => made === name)) throw new UsageError(`${name} is made with the key, and stays`)
+  }
+  const own: Record<string, any> = {}
+  for (const [name, value] of members) {
+    const path = name.split('.')
+    const last = path.pop()!
+    let at = own
+    for (const step of path) at = at[step] ??= {}
+    at[last] = value
+  }
+  return own
 }
 
 /** Shows a new secret: alone on standard output, so that a script can take it. */
@@ -146,37 +213,73 @@ async function find(holders: Holders, config: GatewayConfig, id: string): Promis
 
 /**
  * Makes a key, adds it to its organization, and changes others in the same step.
- * @returns the secret
+ * @param wanted its id; undefined: the first that is free and was never given: `key_1`, or `base` with a number
  */
 async function addSecret(
   holder: Holder,
-  id: string,
-  status: KeyConfig['status'],
+  wanted: string | undefined,
+  base: string,
+  key: { status: KeyConfig['status'] } & Record<string, unknown>,
   operation: string,
   keys: Edit['keys'] = [],
-): Promise<string> {
-  if (holder.organization.keys.some(key => key.id === id))
-    throw new Failure(`${holder.organization.id} has a key ${id} already; name another with --id`)
-  const { secret, sha256 } = newSecret()
-  await holder.change({ added: [{ id, sha256, status }], keys }, operation, id)
-  return secret
+): Promise<{ id: string; secret: string }> {
+  const taken = new Set(holder.organization.keys.map(({ id }) => id))
+  if (wanted !== undefined && taken.has(wanted))
+    throw new Failure(`${holder.organization.id} has a key ${wanted} already; name another with --id`)
+  const { secret, made } = newSecret(cliAuthor())
+  for (let n = base === 'key' ? 1 : 2; ; n++) {
+    const id = wanted ?? `${base}_${n}`
+    if (wanted === undefined && taken.has(id)) continue
+    try {
+      await holder.change({ added: [{ id, ...made, ...key }], keys }, operation, id)
+      return { id, secret }
+    } catch (error) {
+      // It was deleted. More than a few in a row are not looked for one by one.
+      const next = wanted === undefined && n < MOST_TRIED && error instanceof AccountFault && error.why === 'gone'
+      if (!next) throw error
+    }
+  }
+}
+const MOST_TRIED = 200
+
+function rowsOf({ id: organization, keys }: OrganizationConfig) {
+  return keys.map(({ id, ...key }) => ({ organization, key: id, ...key }))
 }
 
-/** A key id that is not taken: `key_1`, or `base` with the first number that is free. */
-function freshId(organization: OrganizationConfig, base = 'key'): string {
-  const taken = new Set(organization.keys.map(k => k.id))
-  for (let n = base === 'key' ? 1 : 2; ; n++) if (!taken.has(`${base}_${n}`)) return `${base}_${n}`
+/** For JSON: amounts and times as in gateway.yaml, instead of as they are computed with. */
+export function asWritten(name: string, value: unknown): unknown {
+  if (typeof value !== 'number') return value
+  return isUsd(name) ? value / 1e9 : TIMES.includes(name) ? new Date(value).toISOString() : value
+}
+const TIMES = ['expires', 'created', 'last_used', 'until']
+
+/** Limits as rows of a table, those of single models with the model in front. */
+export function limitRows(all: object, base = ''): string[][] {
+  return Object.entries(all).flatMap(([name, value]) => {
+    if (value === null) return []
+    if (typeof value === 'object') return limitRows(value, `${base}${name}: `)
+    return [[`${base}${name}`, isUsd(name) ? (value / 1e9).toFixed(2) : String(value)]]
+  })
 }
 
-function rowsOf({ id, keys }: OrganizationConfig) {
-  return keys.map(key => ({
-    organization: id,
-    key: key.id,
-    status: key.status,
-    expires: key.expires === null ? null : new Date(key.expires).toISOString(),
-    sha256: key.sha256,
-    models: key.models,
-  }))
+const listed = (value: unknown) => (Array.isArray(value) ? value.join(', ') || 'none' : String(value))
+
+function shown(row: ReturnType<typeof rowsOf>[number] & { last_used: number | null }): string {
+  const { organization, key, sha256, hint, limits, model_limits, last_used, expires, created, ...rest } = row
+  const hour = last_used !== null && `in the hour from ${new Date(last_used).toISOString().slice(0, 16)}Z`
+  const rows = [
+    ['key', `${key} of ${organization}`],
+    ['secret', hint === undefined ? 'not known' : `ends in ${hint}`],
+    ['sha256', sha256],
+    ...Object.entries(rest).map(([name, value]) => [name, listed(value)]),
+    ...Object.entries({ created, expires }).flatMap(([name, time]) =>
+      time == null ? [] : [[name, new Date(time).toISOString()]],
+    ),
+    ['last used', hour || 'not within 400 days'],
+    ...limitRows(limits),
+    ...limitRows(model_limits),
+  ]
+  return columns(rows, 80, 0)
 }
 
 export function table(organizations: readonly OrganizationConfig[]): string {
@@ -186,16 +289,15 @@ export function table(organizations: readonly OrganizationConfig[]): string {
       row.organization,
       row.key,
       row.status,
-      `${row.sha256.slice(0, 8)}…`,
+      row.hint === undefined ? `${row.sha256.slice(0, 8)}…` : `…${row.hint}`,
       [
+        row.label ?? '',
         row.models === 'all' ? '' : row.models.join(', '),
         row.sha256 === DEMO_KEY_DIGEST ? 'sk-demo' : '',
-        row.expires === null ? '' : `until ${row.expires}`,
+        row.expires === null ? '' : `until ${new Date(row.expires).toISOString()}`,
       ]
         .filter(Boolean)
         .join('; '),
     ])
-  return rows.length > 0
-    ? columns([['organization', 'key', 'status', 'sha256', 'only for'], ...rows], 80, 0)
-    : 'no keys'
+  return rows.length > 0 ? columns([['organization', 'key', 'status', 'secret', 'for'], ...rows], 80, 0) : 'no keys'
 }

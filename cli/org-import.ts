@@ -3,10 +3,21 @@ import { createReadStream, statSync } from 'node:fs'
 import { isDeepStrictEqual } from 'node:util'
 import { accountNames, readOrganization } from '../config/accounts.ts'
 import { LIMITS } from '../config/schema.ts'
-import { creditedOf, ORGANIZATION_ID as ID, ID_RULE, noteOf, sha256Of } from '../config/stored.ts'
+import {
+  apart,
+  creditedOf,
+  goneWords,
+  hintOf,
+  ORGANIZATION_ID as ID,
+  ID_RULE,
+  madeWith,
+  noteOf,
+  sha256Of,
+  wholeOf,
+} from '../config/stored.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { isUsd } from '../core/canon/limits.ts'
-import type { AccountChange, AccountStore, StoredKey } from '../core/ports/accounts.ts'
+import type { AccountChange, AccountStore, OrganizationWithKeys, StoredKey } from '../core/ports/accounts.ts'
 import { cliAuthor } from './holders.ts'
 import { Progress } from './progress.ts'
 import { Failure, fold, type Terminal, UsageError } from './terminal.ts'
@@ -151,12 +162,19 @@ class Import {
     const changes: { entry: Entry; change: AccountChange }[] = []
     for (const entry of good) {
       const { id, members } = entry
-      const { keys, id: _, ...settings } = members
+      const { keys, id: _, ...own } = members
       const before = held.has(id) ? await this.#store.read(id) : null
       // Credits are given, and neither imported nor taken away.
       const credited = before && creditedOf(before)
-      const all = credited ? { ...settings, credited } : settings
-      const change = { id, settings: JSON.stringify(all), keys: keys.map(storedKey) }
+      const known = new Map(before?.keys.map(key => [key.id, key]))
+      const stored = keys.map(({ id, sha256, ...rest }): StoredKey => {
+        const key = { id: id as string, sha256: sha256 as string }
+        const same = known.get(key.id)
+        // What was made with the key stays where the line does not have it.
+        const made = same?.sha256 === key.sha256 ? madeWith(wholeOf(same)) : {}
+        return { ...key, ...apart({ ...made, ...rest }, 'key', same) }
+      })
+      const change = { id, ...apart(credited ? { ...own, credited } : own, 'organization', before ?? {}), keys: stored }
       const audit = noteOf(before, change, { author: this.#author, operation: 'organization.import' })
       if (!before) changes.push({ entry, change: { ...change, expected: 0, audit } })
       else if (isSame(before, change)) this.counts.unchanged++
@@ -170,6 +188,7 @@ class Import {
     for (const [i, result] of results.entries()) {
       const { entry, change } = changes[i]!
       if (result.refused === 'changed') this.#refuse(entry.line, `${entry.id}: somebody changed it at the same time`)
+      else if (result.refused === 'gone') this.#refuse(entry.line, `${entry.id}: ${goneWords(entry.id, result.key)}`)
       else if (result.refused === 'digest')
         this.#refuse(
           entry.line,
@@ -214,6 +233,7 @@ class Import {
         if (typeof secret !== 'string') return `keys.${i}.secret: must be text`
         delete key['secret']
         key['sha256'] = sha256Of(secret)
+        key['hint'] ??= hintOf(secret)
       }
       if (typeof key['sha256'] === 'string') key['sha256'] = key['sha256'].toLowerCase()
       const owner = this.#digests.get(String(key['sha256']))
@@ -225,21 +245,18 @@ class Import {
   }
 }
 
-function storedKey({ id, sha256, ...settings }: Record<string, unknown>): StoredKey {
-  return { id: id as string, sha256: sha256 as string, settings: JSON.stringify(settings) }
-}
-
 /** Whether the store has these settings and all these keys already. */
 function isSame(
-  before: { settings: string; keys: StoredKey[] },
-  { settings, keys }: { settings: string; keys: StoredKey[] },
+  before: OrganizationWithKeys,
+  { keys, ...own }: Pick<OrganizationWithKeys, 'settings' | 'keys'>,
 ): boolean {
-  const equal = (a: string, b: string) => a === b || isDeepStrictEqual(JSON.parse(a), JSON.parse(b))
+  const equal = (a: Parameters<typeof wholeOf>[0], b: typeof a) =>
+    (a.settings === b.settings && a.about === b.about) || isDeepStrictEqual(wholeOf(a), wholeOf(b))
   return (
-    equal(before.settings, settings) &&
+    equal(before, own) &&
     keys.every(key => {
       const known = before.keys.find(({ id }) => id === key.id)
-      return known?.sha256 === key.sha256 && equal(known.settings, key.settings)
+      return known?.sha256 === key.sha256 && equal(known, key)
     })
   )
 }

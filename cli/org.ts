@@ -1,13 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { parseArgs } from 'node:util'
-import { parse } from 'yaml'
-import { LIMITS } from '../config/schema.ts'
 import { readSource } from '../config/source.ts'
 import {
   applied,
   checkStored,
   createStored,
+  DELETE_GRACE,
   giveCredit,
   ID_RULE,
   membersOf,
@@ -16,13 +15,12 @@ import {
   type Value,
 } from '../config/stored.ts'
 import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
-import { parseUsd } from '../config/units.ts'
-import { isUsd } from '../core/canon/limits.ts'
+import { parseDuration, parseUsd } from '../config/units.ts'
 import { formatUsd } from '../core/canon/money.ts'
 import type { AccountStore } from '../core/ports/accounts.ts'
 import { configFile } from './arguments.ts'
 import { cliAuthor, Holders } from './holders.ts'
-import { shownOnce, table } from './key.ts'
+import { asWritten, limitRows, member, shownOnce, table } from './key.ts'
 import type { Verb } from './main.ts'
 import { importOrganizations } from './org-import.ts'
 import { loadWithoutSecrets } from './problems.ts'
@@ -47,6 +45,10 @@ const HELP = `Usage: sluice org ACTION [OPTIONS]
       Its credits, the latest first, and what is left of them.
   org disable ORG, org enable ORG
       No key of it works; its keys work again.
+  org delete ORG [--grace 30d]
+      Disables it at once. After the grace period it is removed for good, with
+      its keys, levels and retained data; ledger rows and audit stay, and its
+      id is not given again. Until then org enable takes it back.
   org import FILE [--csv] [--atomic] [--replace] [--plain-keys]
       Reads organizations with their keys into the store. FILE has one JSON
       object a line, or CSV (--csv, or a name that ends in .csv); - is standard
@@ -65,7 +67,19 @@ An organization stands in the configuration or in its store, never in both.
 Running gateways notice a change within a second; nothing is restarted.
 `
 
-const ACTIONS = ['create', 'list', 'show', 'set', 'credit', 'credits', 'disable', 'enable', 'import', 'export']
+const ACTIONS = [
+  'create',
+  'list',
+  'show',
+  'set',
+  'credit',
+  'credits',
+  'disable',
+  'enable',
+  'delete',
+  'import',
+  'export',
+]
 /** An export reads this many organizations at once. */
 const PAGE = 500
 
@@ -83,6 +97,7 @@ export const org: Verb = {
         back: flag,
         id: { type: 'string' },
         note: { type: 'string', default: '' },
+        grace: { type: 'string', default: DELETE_GRACE },
         key: flag,
         json: flag,
         csv: flag,
@@ -172,6 +187,17 @@ export const org: Verb = {
         )
         return 0
       }
+      if (action === 'delete') {
+        const grace = parseDuration(values.grace)
+        if (grace === null) throw new UsageError(`--grace takes a duration such as 30d, not ${values.grace}`)
+        const leaves = Date.now() + grace
+        await holder.change({ members: [['status', 'disabled']], leaves }, 'organization.delete')
+        const at = new Date(leaves).toISOString()
+        tell(`${name} is disabled, and removed after ${at}. Until then \`org enable\` takes it back.`, {
+          ...{ organization: name, status: 'disabled', leaves: at },
+        })
+        return 0
+      }
       const status = action === 'enable' ? 'active' : 'disabled'
       const members = action === 'set' ? rest.map(member) : [['status', status] as const]
       if (members.length === 0) throw new UsageError('set what? NAME=VALUE')
@@ -188,10 +214,13 @@ export const org: Verb = {
     async function create(id: string, members: [string, Value][]): Promise<void> {
       if (!ORGANIZATION_ID.test(id)) throw new Failure(`'${id}' is no name: ${ID_RULE}`)
       if (Object.hasOwn(config.organizations, id)) throw new Failure(`${id} stands in ${file} already`)
-      const { secret, sha256 } = newSecret()
-      const added = values.key ? [{ id: 'key_1', sha256, status: 'active' as const }] : []
-      const act = { members, added, author: cliAuthor(), operation: 'organization.create' }
-      checkStored({ id, version: 0, ...applied({ settings: '{}', keys: [] }, act) }, config)
+      const author = cliAuthor()
+      const { secret, made } = newSecret(author)
+      const added = values.key ? [{ id: 'key_1', status: 'active' as const, ...made }] : []
+      const act = { members, added, author, operation: 'organization.create' }
+      // Before a database file is made.
+      const { leaves: _, ...fresh } = applied({ settings: '{}', keys: [] }, act)
+      checkStored({ id, version: 0, ...fresh }, config)
       await createStored(await holders.newStore(), config, id, act)
       const { plan } = Object.fromEntries(members)
       tell(`${id} is in the store, on plan ${plan}.`, {
@@ -230,13 +259,6 @@ export const org: Verb = {
       for await (const organization of all) terminal.out(JSON.stringify(organization))
     }
   },
-}
-
-/** `plan=tier2` to the member and its value; the name of a limit stands for itself. */
-function member(text: string): [string, Value] {
-  const [, name, value] = /^([\w.:/-]+)=(.*)$/s.exec(text) ?? []
-  if (name === undefined) throw new UsageError(`${text} is not NAME=VALUE`)
-  return [Object.hasOwn(LIMITS, name) ? `limits.${name}` : name, parse(value!) ?? null]
 }
 
 async function* stored(store: AccountStore | null): AsyncGenerator<Record<string, unknown>> {
@@ -298,12 +320,6 @@ async function list(
   )
 }
 
-/** For JSON: amounts and times as in gateway.yaml, instead of as they are computed with. */
-function asWritten(name: string, value: unknown): unknown {
-  if (typeof value !== 'number') return value
-  return isUsd(name) ? value / 1e9 : name === 'expires' ? new Date(value).toISOString() : value
-}
-
 interface Balance {
   credited_nano_usd: number
   billed_nano_usd: number
@@ -317,19 +333,15 @@ const leftOf = (balance: Balance | undefined): string =>
 
 function shown(organization: OrganizationConfig, place: 'file' | 'store', balance: Balance | undefined): string {
   const text = (value: unknown) => (Array.isArray(value) ? value.join(', ') : String(value))
-  const limits = (all: object, base = ''): string[][] =>
-    Object.entries(all).flatMap(([name, value]) => {
-      if (value === null) return []
-      if (typeof value === 'object') return limits(value, `${base}${name}: `)
-      return [[`${base}${name}`, isUsd(name) ? (value / 1e9).toFixed(2) : text(value)]]
-    })
-  const { id, plan, status, billing, models, capabilities, streaming } = organization
+  const { id, plan, status, billing, models, capabilities, streaming, name, metadata } = organization
   const rows = [
     ['organization', `${id}, in the ${place}`],
+    ...(name === undefined ? [] : [['name', name]]),
+    ...Object.entries(metadata ?? {}).map(([name, value]) => [`metadata.${name}`, value]),
     ...Object.entries({ plan, status, billing, models, capabilities, streaming }).map(([name, v]) => [name, text(v)]),
     ...(balance ? [['balance', leftOf(balance)]] : []),
-    ...limits(organization.limits),
-    ...limits(organization.model_limits),
+    ...limitRows(organization.limits),
+    ...limitRows(organization.model_limits),
   ]
   return `${columns(rows, 80, 0)}\n\n${table([organization])}`
 }

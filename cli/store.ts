@@ -87,6 +87,7 @@ function storeOf(text: string): string {
 
 const WORDS: Record<Name, string> = {
   organizations: 'organizations',
+  gone: 'ids of what was deleted',
   audit: 'entries of the audit',
   spend: 'spend of the present day or month',
   levels: 'levels of rate limits',

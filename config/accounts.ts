@@ -1,10 +1,13 @@
 /** Reads `plans` and `organizations` with their keys: what each account may use, and its limits. */
+import { isDeepStrictEqual } from 'node:util'
 import { COUNTED, capacityIn, isUsd } from '../core/canon/limits.ts'
+import type { Price } from '../core/canon/money.ts'
 import type { Arrives } from '../core/tools/vocabulary.ts'
 import { place } from './check-chain.ts'
 import { BUILT_IN_PLANS } from './plans.ts'
+import { type RawPrice, readPrice, warnOfOtherRates } from './prices.ts'
 import type { Report } from './report.ts'
-import { type key as keySchema, LIMITS, organization as organizationSchema, plan as planSchema } from './schema.ts'
+import { key as keySchema, LIMITS, organization as organizationSchema, plan as planSchema } from './schema.ts'
 import type { Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import type {
@@ -60,10 +63,7 @@ const within =
 function canonicalModels<T extends Rights>(rights: T, ids: ReadonlyMap<string, string>, tell: TellFault): T {
   const resolve = (id: string, at: Path, part: 'key' | 'value') => {
     const canonical = ids.get(id)
-    if (canonical === undefined) {
-      const cure = didYouMean(id, ids.keys()) || `; models: ${[...new Set(ids.values())].join(', ') || 'none'}`
-      tell(at, `there is no model '${id}'${cure}`, part)
-    }
+    if (canonical === undefined) tell(at, noModel(id, ids), part)
     return canonical
   }
   const model_limits: Rights['model_limits'] = {}
@@ -81,6 +81,28 @@ function canonicalModels<T extends Rights>(rights: T, ids: ReadonlyMap<string, s
   return { ...rights, models: [...new Set(models)].filter(id => id !== undefined), model_limits }
 }
 
+/** Price lists by the models' own ids. Ids of no model are reported and left out. */
+function readPrices(
+  raw: Record<string, RawPrice>,
+  list: string,
+  ids: ReadonlyMap<string, string>,
+  tell: TellFault,
+): Record<string, Price> {
+  const prices: Record<string, Price> = {}
+  for (const [id, price] of Object.entries(raw)) {
+    const at = ['prices', id]
+    const canonical = ids.get(id)
+    if (canonical === undefined) tell(at, noModel(id, ids), 'key')
+    else if (Object.hasOwn(prices, canonical))
+      tell(at, `the price of ${canonical} stands here twice, under an alias too; write it once`, 'key')
+    else prices[canonical] = readPrice(price, list, (path, message) => tell([...at, ...path], message))
+  }
+  return prices
+}
+
+const noModel = (id: string, ids: ReadonlyMap<string, string>): string =>
+  `there is no model '${id}'${didYouMean(id, ids.keys()) || `; models: ${[...new Set(ids.values())].join(', ') || 'none'}`}`
+
 /**
  * The built-in plans and those of the file, by name.
  * @param raw the section `plans` as it was parsed
@@ -95,15 +117,23 @@ export function readPlans(
     const result = validate(planSchema, value, { name })
     if (result.problems) throw new Error(`built-in plan ${name}: ${result.problems[0]?.message}`)
     const plan = result.value as Arrives<typeof planSchema>
-    plans[name] = { ...plan, limits: complete(plan.limits) }
+    plans[name] = { ...plan, limits: complete(plan.limits), prices: {} }
   }
   for (const [name, value] of Object.entries(raw)) {
     const path = ['plans', name]
     const checked = report.check(planSchema, value, path, name)
     if (!checked) continue
-    plans[name] = { ...canonicalModels(checked, ids, within(report, path)), limits: complete(checked.limits) }
+    const tell = within(report, path)
+    warnOfPrices(checked.prices, path, report)
+    const prices = readPrices(checked.prices, `plan:${name}`, ids, tell)
+    plans[name] = { ...canonicalModels(checked, ids, tell), limits: complete(checked.limits), prices }
   }
   return plans
+}
+
+function warnOfPrices(prices: Record<string, RawPrice>, path: Path, report: Report): void {
+  for (const [id, price] of Object.entries(prices))
+    warnOfOtherRates(price, (at, message) => report.warn([...path, 'prices', id, ...at], message))
 }
 
 type RawKey = Arrives<typeof keySchema>
@@ -133,6 +163,9 @@ export function readOrganizations(
     const plan = plans[checked.plan]
     if (!plan) continue
     const organization = resolved(id, checked, plan, ids, within(report, path))
+    warnOfPrices(checked.prices, path, report)
+    for (const [i, { until }] of checked.raises.entries())
+      if (until <= Date.now()) report.warn([...path, 'raises', i], 'this raise has ended; take it out')
     const zero = (['daily_spend_usd', 'monthly_spend_usd'] as const).find(name => organization.limits[name] === 0)
     if (zero && organization.billing !== 'free') {
       report.warn(
@@ -171,6 +204,10 @@ function resolved(
   tell: TellFault,
 ): OrganizationConfig {
   const own = canonicalModels(checked, ids, tell)
+  const prices = { ...plan.prices, ...readPrices(own.prices, 'organization', ids, tell) }
+  const raises = own.raises.map((raise, i) =>
+    canonicalModels(raise, ids, (path, message, part) => tell(['raises', i, ...path], message, part)),
+  )
   return {
     id,
     plan: own.plan,
@@ -181,8 +218,55 @@ function resolved(
     streaming: own.streaming ?? plan.streaming,
     limits: { ...plan.limits, ...own.limits },
     model_limits: mergeModelLimits(plan.model_limits, own.model_limits),
+    ...(Object.keys(prices).length > 0 && { prices }),
+    ...(raises.length > 0 && { raises }),
+    ...(own.name !== undefined && { name: own.name }),
+    ...(Object.keys(own.metadata).length > 0 && { metadata: own.metadata }),
     keys: [],
   }
+}
+
+/** An organization as its raises make it, and until when it is so, Unix ms. */
+interface Raised {
+  organization: OrganizationConfig
+  until: number
+}
+/** `since`: when the last of those that have ended did. */
+const raisedBefore = new WeakMap<OrganizationConfig, Raised & { since: number }>()
+
+/** An organization with the raises that have not ended: the same object until one ends. @param now Unix ms */
+export function raisedAt(organization: OrganizationConfig, now: number): Raised {
+  if (organization.raises === undefined) return { organization, until: Number.POSITIVE_INFINITY }
+  const before = raisedBefore.get(organization)
+  // A clock may be set back, and a raise holds again then.
+  if (before && now < before.until && now >= before.since) return before
+  const raises = organization.raises.filter(({ until }) => now < until)
+  const raised = { ...organization, raises, limits: { ...organization.limits } }
+  const model_limits = { ...organization.model_limits }
+  for (const raise of raises) {
+    raised.limits = wider(raised.limits, raise.limits)
+    for (const [id, limits] of Object.entries(raise.model_limits))
+      if (Object.hasOwn(model_limits, id)) model_limits[id] = wider(model_limits[id]!, limits)
+  }
+  const until = Math.min(Number.POSITIVE_INFINITY, ...raises.map(({ until }) => until))
+  const since = Math.max(
+    Number.NEGATIVE_INFINITY,
+    ...organization.raises.flatMap(r => (now < r.until ? [] : [r.until])),
+  )
+  const result = { organization: { ...raised, model_limits }, until, since }
+  raisedBefore.set(organization, result)
+  return result
+}
+
+/** Limits of which none is narrower than before. What is unlimited, or not set, stays so. */
+function wider<L extends Partial<Limits>>(limits: L, raise: Partial<Limits>): L {
+  const result = { ...limits }
+  for (const name of LIMIT_NAMES) {
+    const [mine, theirs] = [limits[name], raise[name]]
+    if (mine == null || theirs === undefined) continue
+    if (theirs === null || theirs > mine) result[name] = theirs
+  }
+  return result
 }
 
 /** The fault of an organization with more keys than its plan allows. A key on its way out does not count. */
@@ -266,6 +350,19 @@ export function readOrganization(id: string, members: unknown, { plans, ids }: A
   return { organization: plan ? organization : null, faults, unplanned: organization }
 }
 
+/**
+ * Whether members of an organization or of a key say the same, however they spell it: `"10"` and `10` are one amount.
+ * Members that do not fit are compared as they are.
+ */
+export function sameMembers(kind: 'organization' | 'key', a: unknown, b: unknown): boolean {
+  const [schema, needed] = kind === 'key' ? [keySchema, { id: 'x', sha256: '0'.repeat(64) }] : [organizationSchema, {}]
+  const read = (members: unknown) => {
+    const { value, problems } = validate(schema, { ...(members as object), ...needed }, { name: '' })
+    return problems ? members : value
+  }
+  return isDeepStrictEqual(read(a), read(b))
+}
+
 function keyOf(own: RawKey): KeyConfig {
   return {
     id: own.id,
@@ -277,6 +374,10 @@ function keyOf(own: RawKey): KeyConfig {
     streaming: own.streaming ?? true,
     limits: own.limits,
     model_limits: own.model_limits,
+    ...(own.label !== undefined && { label: own.label }),
+    ...(own.hint !== undefined && { hint: own.hint }),
+    ...(own.creator !== undefined && { creator: own.creator }),
+    ...(own.created !== undefined && { created: own.created }),
   }
 }
 

@@ -20,7 +20,7 @@ import {
 import { OPTION_SECTIONS } from './version-1.ts'
 
 /** Patterns for the formats that an editor can check without the gateway's code. */
-const PATTERNS: Record<string, string> = {
+export const PATTERNS: Record<string, string> = {
   duration: '^(\\d+(\\.\\d{1,3})?(ms|s|m|h|d)|0)$',
   size: '^(\\d+(\\.\\d{1,3})?(B|KiB|MiB|GiB|TiB)|0)$',
   usd: '^\\d+(\\.\\d{1,9})?$',

@@ -5,6 +5,7 @@ import { place } from './check-chain.ts'
 import { absolutePaths } from './files.ts'
 import { installCommand, isInstalled } from './modules.ts'
 import { type PresetFacts, withPreset, withQuirks } from './presets.ts'
+import { readPrice, warnOfOtherRates } from './prices.ts'
 import type { Report } from './report.ts'
 import { type backend as backendSchema, model as modelSchema, type Names, provider, withNames } from './schema.ts'
 import type { Path } from './source.ts'
@@ -235,11 +236,15 @@ export function readModels(
         'key',
       )
     }
+    const at = [...path, 'price']
+    const written = checked.price && { ...checked.price, output: checked.price.output ?? 0 }
+    if (written) warnOfOtherRates(written, (member, message) => report.warn([...at, ...member], message))
+    const price = written && readPrice(written, undefined, (member, words) => report.error([...at, ...member], words))
     models[id] = {
       ...checked,
       id,
       aliases: own.map(({ alias }) => alias),
-      price: checked.price && { ...checked.price, output: checked.price.output ?? 0 },
+      price,
       backends: usable,
       at: report.source.position(path, 'key'),
     }

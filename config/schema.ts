@@ -23,6 +23,8 @@ import {
   text,
 } from '../core/tools/vocabulary.ts'
 
+/** To what a token of the admin API may be bound. */
+export const ACTIONS = ['keys', 'plans', 'organizations', 'usage'] as const
 export const STREAM_ROWS = ['minimal', 'medium', 'high', 'xhigh', 'max'] as const
 export const ACCOUNT_CAPABILITIES = ['images', 'documents', 'reasoning', 'tools', 'web_search'] as const
 
@@ -141,6 +143,16 @@ export const adminMembers = object({
         sha256: text('SHA-256 of the token, in hex; `sluice admin-token` makes both.', {
           pattern: '^[0-9a-fA-F]{64}$',
         }),
+        acts_for: choice(
+          ['optional', 'required'],
+          'required: the token is good for requests with the header Sluice-Act-For: ORGANIZATION alone, and for nothing outside that organization.',
+          'optional',
+        ),
+        actions: list(
+          choice(ACTIONS, 'An action.'),
+          'What the token is bound to; left out, it is good for all that its role may.',
+          { minItems: 1, uniqueItems: true },
+        ),
       },
       ['name', 'role', 'sha256'],
     ),
@@ -443,6 +455,31 @@ const price = (description: string): Schema<number> => ({
   format: 'usd_per_million_tokens',
   description,
 })
+const rates = {
+  input: price('USD per million input tokens.'),
+  output: price('USD per million output tokens.'),
+  cached: price('USD per million cached input tokens. Left out: a tenth of input.'),
+  cache_write: price('USD per million input tokens that a provider wrote to its cache. Left out: as input.'),
+}
+const stepOfPrice = object(
+  {
+    above: { type: 'integer', minimum: 1, description: 'Tokens of the prompt.' } as Schema<number>,
+    ...rates,
+  },
+  ['above', 'input', 'output'],
+)
+const steps = list(
+  stepOfPrice,
+  'What the whole request costs where its prompt has more tokens than `above`; of several, the highest holds.',
+  { minItems: 1, maxItems: 16 },
+)
+export const priceList = object({ ...rates, steps }, ['input', 'output'], { description: 'USD per million tokens.' })
+/** A model's own price. */
+const modelPrice = object(
+  { ...rates, output: price('USD per million output tokens; embeddings have none.'), steps },
+  ['input'],
+  { description: 'USD per million tokens.' },
+)
 const effort = (description: string) => nullable(choice(EFFORTS, description))
 const modelName = name('A public model id.')
 
@@ -513,19 +550,11 @@ export const model = object(
       description: 'Largest prompt, in tokens; of embeddings, the largest input.',
     } as Schema<number>,
     max_output_tokens: nullable(count(0, 'Most output tokens a request may ask for.', 1)),
-    price: nullable(
-      object(
-        {
-          input: price('USD per million input tokens.'),
-          output: price('USD per million output tokens; embeddings have none.'),
-        },
-        ['input'],
-        {
-          description:
-            'USD per million tokens. A model without a price answers 404, except to organizations with billing: free.',
-        },
-      ),
-    ),
+    price: {
+      ...nullable(modelPrice),
+      description:
+        'USD per million tokens. A model without a price answers 404, except to organizations with billing: free, and where plan or organization have a price for it.',
+    },
     effort_ceiling: effort(
       'Highest reasoning effort. On Messages a higher one is lowered to it; elsewhere it answers 400.',
     ),
@@ -729,6 +758,7 @@ export const LIMITS = Object.fromEntries(
 
 const limits = (description: string) => object(LIMITS, [], { default: {}, description })
 const modelLimits = byName(object(LIMITS), 'The same keys under a model id: limits of that model alone.')
+const pricesOf = (description: string) => byName(priceList, description)
 const capability = choice(ACCOUNT_CAPABILITIES, 'A capability.')
 
 export const plan = object(
@@ -739,6 +769,7 @@ export const plan = object(
     active_keys: nullable(count(0, 'Most keys that are active or staged.')),
     limits: limits('~ or left out is unlimited.'),
     model_limits: modelLimits,
+    prices: pricesOf('Prices in place of those of the models, by model id.'),
   },
   [],
 )
@@ -770,6 +801,16 @@ export const key = object(
     streaming: { type: 'boolean', description: 'false: this key may not stream.' } as Schema<boolean>,
     limits: limits('Narrower limits of this key. Those of its organization hold as well.'),
     model_limits: modelLimits,
+    label: text('What the key is for, for people. The gateway ignores it.', { minLength: 1, maxLength: 128 }),
+    hint: text('The last characters of the secret, by which people tell keys apart; made with the key.', {
+      pattern: '^[!-~]{1,8}$',
+    }),
+    creator: text('Who made the key; written when it is made.', { minLength: 1, maxLength: 256 }),
+    created: {
+      type: 'string',
+      format: 'timestamp',
+      description: 'When it was made; written when it is made.',
+    } as Schema<number>,
   },
   ['id', 'sha256'],
 )
@@ -788,6 +829,32 @@ export const organization = object(
     streaming: { type: 'boolean', description: 'Instead of the plan.' } as Schema<boolean>,
     limits: limits('What differs from the plan, wider or narrower.'),
     model_limits: modelLimits,
+    raises: list(
+      object(
+        {
+          until: {
+            type: 'string',
+            format: 'timestamp',
+            description: 'When the raise ends.',
+          } as Schema<number>,
+          limits: limits('Limits that are wider until then; one that is not wider changes nothing.'),
+          model_limits: modelLimits,
+        },
+        ['until'],
+      ),
+      'Temporary raises of limits.',
+      { default: [], maxItems: 16 },
+    ),
+    prices: pricesOf('Prices in place of those of plan and models, by model id.'),
+    name: text('Name for people. The gateway ignores it.', { minLength: 1, maxLength: 200 }),
+    metadata: {
+      ...byName(
+        text('A text.', { maxLength: 512 }),
+        'Texts of your own by name, at most 32. The gateway ignores them.',
+      ),
+      maxProperties: 32,
+      propertyNames: { pattern: '^[A-Za-z0-9_.:-]{1,64}$' },
+    },
     keys: list(key, 'API keys, each by its digest alone.', { default: [] }),
   },
   ['plan'],

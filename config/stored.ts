@@ -18,21 +18,33 @@ import type { GatewayConfig, KeyConfig } from './types.ts'
 /** A member of gateway.yaml; null takes it away. */
 export type Value = string | number | boolean | null | readonly string[]
 
-export interface Edit {
-  /** Members of the organization, by their names with dots: `plan`, `limits.requests_per_minute`. */
+/** Changes of the members of an organization or of a key. */
+export interface Change {
+  /** Members by their names with dots: `plan`, `limits.requests_per_minute`. */
   members?: readonly (readonly [name: string, value: Value])[]
-  /** A merge patch (RFC 7396) of the organization's members: null takes a member away. */
+  /** A merge patch (RFC 7396): null takes a member away. */
   patch?: Record<string, unknown>
-  /** Keys that are added, with their digest; other members as in gateway.yaml. */
-  added?: readonly ({ id: string; sha256: string; status: KeyConfig['status'] } & Record<string, unknown>)[]
+}
+
+/** A key that is added, with its digest; other members as in gateway.yaml. */
+export type AddedKey = { id: string; sha256: string; status: KeyConfig['status'] } & Record<string, unknown>
+
+export interface Edit extends Change {
+  added?: readonly AddedKey[]
   /** Members of keys that are there already. */
-  keys?: readonly { id: string; member: 'status' | 'expires'; value: string }[]
+  keys?: readonly ({ id: string } & Change)[]
+  /** Ids of keys that are removed for good. */
+  removed?: readonly string[]
+  /** Unix ms from which a disabled organization may be removed. */
+  leaves?: number
 }
 
 /** Who does something, and what it is called in the audit. */
 export interface Author {
   by: string
   address: string
+  /** On whose behalf, as the caller said. */
+  actor?: string
 }
 
 export interface Act extends Edit {
@@ -44,7 +56,20 @@ export interface Act extends Edit {
   credit?: Credit
 }
 
+/**
+ * Members that the gateway ignores. The store keeps them apart, so that a look-up of a key does not read them, and a
+ * release that does not know them serves the account all the same.
+ */
+const IGNORED = { organization: ['name', 'metadata'], key: ['label', 'hint', 'creator', 'created'] } as const
+/** Members of a key that are made with it, and that nobody sets later. */
+export const MADE_WITH_KEY = ['id', 'sha256', 'hint', 'creator', 'created'] as const
+/** Members of a key that are no rights of it: its replacement does not take them over. */
+const OWN_OF_KEY: readonly string[] = [...MADE_WITH_KEY, 'status', 'expires']
+
 type Names = Pick<GatewayConfig, 'plans' | 'models' | 'organizations'>
+
+/** How long a deleted organization can be taken back, unless said otherwise. */
+export const DELETE_GRACE = '30d'
 
 /** What an id of an organization may be. */
 export const ORGANIZATION_ID = /^[A-Za-z0-9][\w.:/-]{0,127}$/
@@ -121,29 +146,45 @@ export async function giveCredit(
 const CREDIT_ATTEMPTS = 10
 
 async function write(store: AccountStore, names: Names, found: OrganizationWithKeys, act: Act): Promise<number> {
-  const { settings, keys } = applied(found, act)
-  const before = creditedOf(found)
-  const credited = creditedOf({ settings })
-  if (credited !== before + (act.credit?.amount ?? 0))
+  const { removed, ...after } = applied(found, act)
+  const { settings, about, leaves, keys } = after
+  const credited = creditedOf(after)
+  if (credited !== creditedOf(found) + (act.credit?.amount ?? 0))
     throw new AccountFault('invalid', 'credited: it is the sum of credits; give a credit')
   if (!(credited >= 0 && credited <= Number.MAX_SAFE_INTEGER))
     throw new AccountFault(
       'invalid',
       `amount: all credits of ${found.id} together would be ${formatUsd(credited)} USD; between 0.00 and ${formatUsd(Number.MAX_SAFE_INTEGER)} are possible`,
     )
-  const merged = [...found.keys.filter(key => !keys.some(other => other.id === key.id)), ...keys]
-  checkStored({ ...found, settings, keys: merged }, names, found.version === 0 ? null : found)
+  const gone = new Set([...keys.map(({ id }) => id), ...removed])
+  const merged = [...found.keys.filter(key => !gone.has(key.id)), ...keys]
+  checkStored({ ...found, settings, ...(about !== undefined && { about }), keys: merged }, names, found)
   const owner = keys.length > 0 ? ownerInFile(keys, names) : undefined
   if (owner !== undefined) throw new AccountFault('invalid', `the digest of a key is a key of ${owner} in the file`)
-  const audit = noteOf(found.version === 0 ? null : found, { settings, keys }, act)
-  const change = { id: found.id, expected: found.version, settings, keys, audit }
-  const [result] = await store.change([{ ...change, ...(act.credit && { credit: act.credit }) }])
+  const before = found.version === 0 ? null : found
+  const audit = noteOf(before, after, act, removed)
+  const change = { id: found.id, expected: found.version, settings, keys, removed, audit }
+  const [result] = await store.change([
+    {
+      ...change,
+      ...(about !== undefined && { about }),
+      ...(leaves !== undefined && { leaves }),
+      ...(act.credit && { credit: act.credit }),
+    },
+  ])
   if (result!.refused === undefined) return result!.version
   if (result!.refused === 'digest')
     throw new AccountFault('invalid', `the digest of a key is already ${result!.organization}'s ${result!.key}`)
+  if (result!.refused === 'gone') throw new AccountFault('gone', goneWords(found.id, result!.key))
   if (found.version === 0) throw new AccountFault('exists', `there is an organization ${found.id} in the store already`)
   throw new AccountFault('changed', `${found.id} was changed by somebody else; read it again`)
 }
+
+/** Why an id is refused that belonged to what was deleted. @param key '' for the organization itself */
+export const goneWords = (organization: string, key: string): string =>
+  key === ''
+    ? `an organization ${organization} was deleted, and its id is not given again; choose another`
+    : `a key ${key} of ${organization} was deleted, and its id is not given again; choose another`
 
 function ownerInFile(keys: readonly StoredKey[], { organizations }: Names): string | undefined {
   const digests = new Set(keys.map(({ sha256 }) => sha256))
@@ -153,14 +194,15 @@ function ownerInFile(keys: readonly StoredKey[], { organizations }: Names): stri
 /** For the audit: the members of the organization and those of the keys that differ; never a digest. */
 export function noteOf(
   before: OrganizationWithKeys | null,
-  after: { settings: string; keys: readonly StoredKey[] },
+  after: Pick<OrganizationWithKeys, 'settings' | 'about'> & { keys: readonly StoredKey[] },
   { author, operation, key = '' }: Pick<Act, 'author' | 'operation' | 'key'>,
+  removed: readonly string[] = [],
 ): AuditNote {
-  const touched = new Set(after.keys.map(({ id }) => id))
-  const shown = (settings: string, keys: readonly StoredKey[]) => ({
-    ...JSON.parse(settings),
+  const touched = new Set([...after.keys.map(({ id }) => id), ...removed])
+  const shown = (own: Pick<OrganizationWithKeys, 'settings' | 'about'>, keys: readonly StoredKey[]) => ({
+    ...wholeOf(own),
     ...(touched.size > 0 && {
-      keys: Object.fromEntries(keys.filter(({ id }) => touched.has(id)).map(k => [k.id, JSON.parse(k.settings)])),
+      keys: Object.fromEntries(keys.filter(({ id }) => touched.has(id)).map(k => [k.id, wholeOf(k)])),
     }),
   })
   return {
@@ -168,8 +210,8 @@ export function noteOf(
     ...author,
     operation,
     key,
-    before: before && shown(before.settings, before.keys),
-    after: shown(after.settings, after.keys),
+    before: before && shown(before, before.keys),
+    after: shown({ ...after, about: after.about ?? before?.about }, after.keys),
   }
 }
 
@@ -178,16 +220,39 @@ export function creditedOf({ settings }: Pick<OrganizationWithKeys, 'settings'>)
   return JSON.parse(settings).credited ?? 0
 }
 
+/** The members of an organization or of a key, those that the gateway ignores included. */
+export const wholeOf = ({
+  settings,
+  about,
+}: {
+  settings: string
+  about?: string | undefined
+}): Record<string, any> => ({
+  ...JSON.parse(settings),
+  ...(about !== undefined && JSON.parse(about)),
+})
+
+/** Members as the store keeps them. `about` is absent when there is nothing that the gateway ignores, and never was. */
+export function apart(
+  members: Record<string, unknown>,
+  kind: keyof typeof IGNORED,
+  before?: { about?: string | undefined },
+): { settings: string; about?: string } {
+  const ignored: readonly string[] = IGNORED[kind]
+  const part = (of: boolean) =>
+    Object.fromEntries(Object.entries(members).filter(([name]) => ignored.includes(name) === of))
+  const about = part(true)
+  const says = before?.about !== undefined || Object.keys(about).length > 0
+  return { settings: JSON.stringify(part(false)), ...(says && { about: JSON.stringify(about) }) }
+}
+
 /** The organization's members with its keys, as gateway.yaml would have them. */
 export function membersOf({
-  settings,
   keys,
-}: Pick<OrganizationWithKeys, 'settings' | 'keys'>): Record<string, unknown> {
-  const { credited: _, ...members } = JSON.parse(settings)
-  return {
-    ...members,
-    keys: keys.map(({ id, sha256, settings }) => ({ id, sha256, ...JSON.parse(settings) })),
-  }
+  ...own
+}: Pick<OrganizationWithKeys, 'settings' | 'about' | 'keys'>): Record<string, unknown> {
+  const { credited: _, ...members } = wholeOf(own)
+  return { ...members, keys: keys.map(key => ({ id: key.id, sha256: key.sha256, ...wholeOf(key) })) }
 }
 
 /**
@@ -206,33 +271,44 @@ export function checkStored(
   if (all.length === 0) return
   // A change may put keys in another order.
   const alike = (fault: string) => fault.replace(/^keys\.\d+/, 'keys')
-  const known = new Set(before && faultsOf(before).map(alike))
+  const known = new Set(before && before.version > 0 ? faultsOf(before).map(alike) : [])
   const faults = all.filter(fault => !known.has(alike(fault)))
   if (faults.length > 0) throw new AccountFault('invalid', [...faults, 'Nothing was changed.'].join('\n'))
 }
 
-/** The settings after an edit, and the keys that it adds or changes. */
+/** An organization after an edit: its members, the keys that are added or changed, and the ids of those that go. */
 export function applied(
-  found: Pick<OrganizationWithKeys, 'settings' | 'keys'>,
-  { members = [], patch = {}, added = [], keys = [], credit }: Edit & Pick<Act, 'credit'>,
-): { settings: string; keys: StoredKey[] } {
-  const settings = merged(JSON.parse(found.settings), patch) as Record<string, any>
+  found: Pick<OrganizationWithKeys, 'settings' | 'about' | 'leaves' | 'keys'>,
+  { added = [], keys = [], removed = [], leaves, credit, ...own }: Edit & Pick<Act, 'credit'>,
+): ReturnType<typeof apart> & { keys: StoredKey[]; removed: readonly string[]; leaves?: number | null } {
+  const members = changed(wholeOf(found), own)
+  if (credit) members['credited'] = (members['credited'] ?? 0) + credit.amount
+  const touched = new Map<string, StoredKey>()
+  for (const { id, sha256, ...rest } of added) touched.set(id, { id, sha256, ...apart(rest, 'key') })
+  for (const { id, ...change } of keys) {
+    const key = touched.get(id) ?? found.keys.find(candidate => candidate.id === id)!
+    touched.set(id, { id, sha256: key.sha256, ...apart(changed(wholeOf(key), change), 'key', key) })
+  }
+  // Enabled again, it stays.
+  const stays = found.leaves !== undefined && members['status'] !== 'disabled'
+  return {
+    ...apart(members, 'organization', found),
+    ...{ keys: [...touched.values()], removed },
+    ...(stays ? { leaves: null } : leaves !== undefined && { leaves }),
+  }
+}
+
+function changed(target: Record<string, unknown>, { members = [], patch = {} }: Change): Record<string, any> {
+  const result = merged(target, patch) as Record<string, any>
   for (const [name, value] of members) {
     const path = name.split('.')
     const last = path.pop()!
-    let at = settings
+    let at = result
     for (const step of path) at = at[step] ??= {}
     if (value === null) delete at[last]
     else at[last] = value
   }
-  if (credit) settings['credited'] = (settings['credited'] ?? 0) + credit.amount
-  const changed = new Map<string, StoredKey>()
-  for (const { id, sha256, ...own } of added) changed.set(id, { id, sha256, settings: JSON.stringify(own) })
-  for (const { id, member, value } of keys) {
-    const key = changed.get(id) ?? found.keys.find(candidate => candidate.id === id)!
-    changed.set(id, { ...key, settings: JSON.stringify({ ...JSON.parse(key.settings), [member]: value }) })
-  }
-  return { settings: JSON.stringify(settings), keys: [...changed.values()] }
+  return result
 }
 
 const isMapping = (value: unknown): value is Record<string, unknown> =>
@@ -250,14 +326,31 @@ function merged(target: unknown, patch: unknown): unknown {
   return Object.fromEntries(members)
 }
 
-/** A new secret and its digest. */
-export function newSecret(): { secret: string; sha256: string } {
+/** The last characters of a secret that are kept, so that people can tell keys apart. */
+const HINT = 4
+
+export const hintOf = (secret: string): string => secret.slice(-HINT)
+
+/** A new secret, and the members of its key that are made with it. */
+export function newSecret({ by, actor = by }: Author): {
+  secret: string
+  made: { sha256: string; hint: string; creator: string; created: string }
+} {
   const secret = `sk-${randomBytes(32).toString('base64url')}`
-  return { secret, sha256: sha256Of(secret) }
+  const created = new Date().toISOString()
+  return { secret, made: { sha256: sha256Of(secret), hint: hintOf(secret), creator: actor, created } }
 }
 
 /** The digest by which a secret is known, 64 hex digits. */
 export const sha256Of = (secret: string): string => createHash('sha256').update(secret).digest('hex')
+
+/** What a key hands on to the one that replaces it: its label, rights and limits. */
+export const handedOn = (key: Record<string, unknown>): Record<string, unknown> =>
+  Object.fromEntries(Object.entries(key).filter(([name]) => !OWN_OF_KEY.includes(name)))
+
+/** Those of a key's members that were made with it. */
+export const madeWith = (key: Record<string, unknown>): Record<string, unknown> =>
+  Object.fromEntries(MADE_WITH_KEY.flatMap(name => (Object.hasOwn(key, name) ? [[name, key[name]]] : [])))
 
 /** What a rotation changes: the replaced key ends after the grace period, and keys that have ended are revoked. */
 export function rotation(
@@ -271,8 +364,8 @@ export function rotation(
   return {
     expires,
     keys: [
-      { id: replaced, member: 'expires', value: expires },
-      ...ended.map(({ id }) => ({ id, member: 'status' as const, value: 'revoked' })),
+      { id: replaced, members: [['expires', expires]] },
+      ...ended.map(({ id }) => ({ id, members: [['status', 'revoked'] as const] })),
     ],
   }
 }

@@ -14,6 +14,7 @@ import type { Backend } from '../core/ports/dialect.ts'
 import type { Arrives } from '../core/tools/vocabulary.ts'
 import type {
   ACCOUNT_CAPABILITIES,
+  ACTIONS,
   key,
   model,
   organization,
@@ -69,6 +70,8 @@ export interface AdminToken {
   name: string
   role: 'read' | 'operate'
   sha256: string
+  acts_for: 'optional' | 'required'
+  actions?: (typeof ACTIONS)[number][]
 }
 
 export interface RouteConfig extends Omit<Arrives<typeof route>, 'match'> {
@@ -113,13 +116,21 @@ export type Limits = Record<LimitName, number | null>
 
 export type AccountCapability = (typeof ACCOUNT_CAPABILITIES)[number]
 
-export interface PlanConfig extends Omit<Arrives<typeof plan>, 'limits'> {
+export interface PlanConfig extends Omit<Arrives<typeof plan>, 'limits' | 'prices'> {
   limits: Limits
+  prices?: Record<string, Price>
 }
 
 /** Rights and limits are the plan's, with this organization's own differences applied (wider or narrower). */
-export interface OrganizationConfig extends Required<Omit<Arrives<typeof organization>, 'limits' | 'keys'>> {
+export interface OrganizationConfig
+  extends Required<Omit<Arrives<typeof organization>, 'limits' | 'keys' | 'name' | 'metadata' | 'prices' | 'raises'>> {
   id: string
+  name?: string
+  metadata?: Record<string, string>
+  /** Those of the plan, with its own in their place; absent when there is none. */
+  prices?: Record<string, Price>
+  /** Absent when there is none. */
+  raises?: Arrives<typeof organization>['raises']
   limits: Limits
   keys: KeyConfig[]
   /** The sum of its credits in nano-USD; left out for 0. Only organizations of the store have credits. */
@@ -130,7 +141,10 @@ export interface OrganizationConfig extends Required<Omit<Arrives<typeof organiz
  * `sha256` is in lower case. The limits are those of the key alone; the limits of its organization are enforced as
  * well.
  */
-export type KeyConfig = Required<Arrives<typeof key>>
+export type KeyConfig = Required<Omit<Key, ForPeople>> & Pick<Key, ForPeople>
+type Key = Arrives<typeof key>
+/** What the gateway ignores. `created` is Unix ms. */
+type ForPeople = 'label' | 'hint' | 'creator' | 'created'
 
 declare module '../core/plugin.ts' {
   interface Configuration extends GatewayConfig {}

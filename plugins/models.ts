@@ -3,7 +3,7 @@ import { asGatewayError } from '../core/canon/errors.ts'
 import { isUsd, LIMITS } from '../core/canon/limits.ts'
 import { answer, definePlugin, type Exchange, type Reply } from '../core/plugin.ts'
 import type { ListPage, Surface } from '../core/ports/surface.ts'
-import { isServed, ModelAccess } from './model-access/access.ts'
+import { ModelAccess } from './model-access/access.ts'
 import { least, leastOf } from './shared/account-limits.ts'
 import { belowRoute } from './shared/below-route.ts'
 import { type Identity, identity } from './shared/slots.ts'
@@ -27,7 +27,6 @@ export const models = definePlugin({
     function entriesFor(caller: Identity, api: Surface | undefined): Entry[] {
       return access
         .listed(caller.organization, caller.key)
-        .filter(model => isServed(model, caller.organization))
         .flatMap(model => [model.id, ...((api && model.listed_aliases[api.name]) ?? [])].map(id => ({ id, model })))
     }
 

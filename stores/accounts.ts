@@ -4,12 +4,15 @@ import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { StoreUnavailable } from '../core/canon/errors.ts'
 import type { AccountStore } from '../core/ports/accounts.ts'
+import type { UsageFilter, UsageSum } from '../core/ports/store.ts'
 
 /** Timeout of one call to Redis in ms: no client waits for it. */
 const TIMEOUT_MS = 10_000
 
 export interface OpenAccounts {
   readonly accounts: AccountStore
+  /** As of `Store`. */
+  usage(filter: UsageFilter): AsyncIterable<UsageSum[]>
   close(): Promise<void>
 }
 
@@ -38,7 +41,13 @@ export async function openAccounts(url: string): Promise<OpenAccounts> {
       if (error instanceof StoreUnavailable) throw error
       throw new StoreUnavailable(`cannot open ${file}: ${(error as Error).message}`, error)
     }
-    return { accounts: new SqliteAccounts(db), close: async () => db.close() }
+    const { scanUsage } = await import('./sqlite/ledger.ts')
+    const opened = db
+    return {
+      accounts: new SqliteAccounts(opened),
+      usage: filter => scanUsage(opened, filter),
+      close: async () => opened.close(),
+    }
   }
   const { RedisAccounts } = await import('./redis/accounts.ts')
   const { RedisClient } = await import('./redis/client.ts')
@@ -56,5 +65,11 @@ export async function openAccounts(url: string): Promise<OpenAccounts> {
     client.disconnect()
     throw error
   }
-  return { accounts: new RedisAccounts(client), close: async () => client.disconnect() }
+  const { drainOf } = await import('./redis/drained.ts')
+  const { scanUsage } = await import('./redis/usage.ts')
+  return {
+    accounts: new RedisAccounts(client),
+    usage: filter => scanUsage(client, drainOf(url), filter),
+    close: async () => client.disconnect(),
+  }
 }

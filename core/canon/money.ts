@@ -5,40 +5,90 @@
  */
 
 /** In whole pico-USD per token. */
-export interface Price {
+export interface Rates {
   input: number
   output: number
+  /** Input that was read from a cache; left out: a tenth of `input`. */
+  cached?: number
+  /** Input that was written to a cache; left out: `input`. */
+  cache_write?: number
 }
-/** The priced part of a usage. `input` includes `cached`; `output` includes reasoning. */
+/** What a model costs: its rates, and others where the prompt is long. */
+export interface Price extends Rates {
+  /** In ascending order of `above`. Of those whose `above` the prompt passes, the last holds for the whole request. */
+  steps?: readonly (Rates & { above: number })[]
+  /** Whose price it is: `plan:NAME` or `organization`; absent where it is the model's own. */
+  list?: string
+}
+/** The priced part of a usage. `input` includes `cached` and `cacheWrite`; `output` includes reasoning. */
 export interface PricedUsage {
   input: number
   cached: number
+  cacheWrite?: number
   output: number
 }
 
+/** The step of a price that holds for a prompt of so many tokens; undefined below the first. */
+function stepAt({ steps }: Price, input: number) {
+  return steps?.findLast(({ above }) => input > above)
+}
+
+/** Which price a request has, for its ledger row: `model`, `plan:NAME` or `organization`, with the step: `model>200000`. */
+export function priceUsed(price: Price, input: number): string {
+  const step = stepAt(price, input)
+  return (price.list ?? 'model') + (step ? `>${step.above}` : '')
+}
+
+/** Whether each request has a cost, however long its prompt is. */
+export const alwaysCosts = (price: Price): boolean =>
+  [price, ...(price.steps ?? [])].every(({ input, output }) => input > 0 || output > 0)
+
 /**
  * The cost of a request in nano-USD (BILL-1): uncached input and cache writes at the input rate, cached input at a
- * tenth of it, output at the output rate. A fraction of a token is cut off; NaN and negative counts are 0; `cached`
- * above `input` counts as `input`. Never negative, never NaN.
+ * tenth of it, output at the output rate, unless the price says otherwise. A fraction of a token is cut off; NaN and
+ * negative counts are 0; what is cached or written above `input` counts as `input`. Never negative, never NaN.
  */
 export function cost(usage: PricedUsage, price: Price): number {
   const input = wholeTokens(usage.input)
+  const rates = stepAt(price, input) ?? price
   const cached = Math.min(wholeTokens(usage.cached), input)
+  const written = rates.cache_write === undefined ? 0 : Math.min(wholeTokens(usage.cacheWrite ?? 0), input - cached)
   const output = wholeTokens(usage.output)
-  // In tenths of a pico-USD all terms are whole: (uncached · 10 + cached · 1) · rate.
-  const weighted = (input - cached) * 10 + cached
-  const deci = weighted * price.input + output * 10 * price.output
-  if (deci <= Number.MAX_SAFE_INTEGER && weighted <= Number.MAX_SAFE_INTEGER)
-    return Math.floor(deci / 10_000) + (deci % 10_000 >= 5000 ? 1 : 0)
-  const exact =
-    (BigInt(input - cached) * 10n + BigInt(cached)) * BigInt(price.input) + BigInt(output) * 10n * BigInt(price.output)
+  // In tenths of a pico-USD all terms are whole.
+  const terms: readonly (readonly [tokens: number, deci: number])[] = [
+    [input - cached - written, rates.input * 10],
+    [cached, rates.cached === undefined ? rates.input : rates.cached * 10],
+    [written, (rates.cache_write ?? rates.input) * 10],
+    [output, rates.output * 10],
+  ]
+  let deci = 0
+  for (const [tokens, rate] of terms) deci += tokens * rate
+  if (deci <= Number.MAX_SAFE_INTEGER) return Math.floor(deci / 10_000) + (deci % 10_000 >= 5000 ? 1 : 0)
+  const exact = terms.reduce((sum, [tokens, rate]) => sum + BigInt(tokens) * BigInt(rate), 0n)
   const nano = (exact + 5000n) / 10_000n
   return nano > BigInt(Number.MAX_SAFE_INTEGER) ? Number.MAX_SAFE_INTEGER : Number(nano)
 }
 
-/** The most that a request with these token counts can cost, in nano-USD: when no input is cached. */
+/**
+ * The dearest rates that a request can have whose prompt has at most so many tokens: of the steps up to there, and of
+ * input that is plain, cached or written.
+ */
+function dearest(price: Price, most: number): Rates {
+  let { input, output } = price
+  for (const step of [price, ...(price.steps ?? [])]) {
+    if ('above' in step && most <= (step as { above: number }).above) break
+    input = Math.max(input, step.input, step.cached ?? 0, step.cache_write ?? 0)
+    output = Math.max(output, step.output)
+  }
+  return { input, output }
+}
+
+/**
+ * The most that a request with these token counts can cost, in nano-USD, whatever of its input is read from a cache or
+ * written to one; also when less of the prompt is billed than is sent, at a step below.
+ */
 export function exposure(inputTokens: number, outputTokens: number, price: Price): number {
-  return cost({ input: inputTokens, cached: 0, output: outputTokens }, price)
+  return cost({ input: inputTokens, cached: 0, output: outputTokens }, dearest(price, inputTokens))
 }
 
 /**
@@ -48,7 +98,8 @@ export function exposure(inputTokens: number, outputTokens: number, price: Price
 export function outputWithin(most: number, inputTokens: number, price: Price): number {
   const left = most - exposure(inputTokens, 0, price)
   if (left < 0) return 0
-  return price.output === 0 ? Number.POSITIVE_INFINITY : Math.floor((left * 1000) / price.output)
+  const { output } = dearest(price, inputTokens)
+  return output === 0 ? Number.POSITIVE_INFINITY : Math.floor((left * 1000) / output)
 }
 
 function wholeTokens(count: number): number {

@@ -12,6 +12,8 @@ export interface StoredKey {
   sha256: string
   /** JSON of the other members of the key, as in gateway.yaml. */
   settings: string
+  /** JSON of the members that the gateway ignores, such as a label; absent when it has none, and where `find` is asked. */
+  about?: string
 }
 
 export interface StoredOrganization {
@@ -32,6 +34,10 @@ export interface StoredAccount {
 }
 
 export interface OrganizationWithKeys extends StoredOrganization {
+  /** As of a key. */
+  about?: string
+  /** Unix ms from which it may be removed, if it is still disabled then; absent when it stays. */
+  leaves?: number
   /** In ascending order of their ids. */
   keys: StoredKey[]
 }
@@ -43,8 +49,16 @@ export interface AccountChange {
   expected: number
   /** Replaces the settings; undefined leaves them. A new organization needs them. */
   settings?: string
-  /** Keys that are added, or that replace the key with their id. No key is ever removed. */
+  /** Replaces what the gateway ignores; undefined leaves it. */
+  about?: string
+  /** Unix ms from which it may be removed; null: it stays; undefined leaves what was said before. */
+  leaves?: number | null
+  /** Keys that are added, or that replace the key with their id; what they say nothing `about` stays. */
   keys: readonly StoredKey[]
+  /** Ids of keys that are removed. The store remembers the ids, and takes no key with one of them again. */
+  removed?: readonly string[]
+  /** Removes the organization with all its keys. The store remembers the id, and takes none with it again. */
+  remove?: boolean
   /** Who does it and what; undefined: the entry in the audit says `unknown`. */
   audit?: AuditNote
   /** A credit that is added in the same step. */
@@ -73,6 +87,8 @@ export interface AuditNote {
   by: string
   /** The caller's network address; '' on the command line. */
   address: string
+  /** On whose behalf, as the caller said in `Sluice-Actor`; absent when it said nothing. */
+  actor?: string
   /** What was done, e.g. `key.rotate`. */
   operation: string
   /** The key that it was about; '' when it was none. */
@@ -113,6 +129,8 @@ export type ChangeResult =
   | { refused: 'credited' }
   /** A digest is already a key, of another organization or under another id. */
   | { refused: 'digest'; sha256: string; organization: string; key: string }
+  /** The organization, or with `key` that key of it, was removed: its id is not given again. */
+  | { refused: 'gone'; key: string }
 
 export interface AccountsSince {
   /** The version of the latest change; 0 when no organization was ever stored. */
@@ -169,6 +187,8 @@ export interface AccountStore {
   credit(id: string, credit: string): MaybePromise<Credit | null>
   /** What the prepaid rows of an organization cost together, in nano-USD: those that the engine has. */
   billed(id: string): MaybePromise<number>
+  /** Organizations that may be removed at this time (Unix ms), at most `most`, those that left first. */
+  leaving(now: number, most: number): MaybePromise<string[]>
   /** What has changed since a version. It costs next to nothing when nothing has. */
   since(version: number): MaybePromise<AccountsSince>
   /** Notes what changed nothing, such as a refused token. */
@@ -179,10 +199,11 @@ export interface AccountStore {
 
 /**
  * Why an account was not made or changed. `invalid`: its settings do not fit; `exists`: the id is taken; `file`: it stands
- * in gateway.yaml; `changed`: somebody else has changed it meanwhile; `absent`: there is no such organization or key.
+ * in gateway.yaml; `changed`: somebody else has changed it meanwhile; `absent`: there is no such organization or key;
+ * `gone`: the id belonged to one that was deleted.
  */
 export class AccountFault extends Error {
-  readonly why: 'invalid' | 'exists' | 'file' | 'changed' | 'absent'
+  readonly why: 'invalid' | 'exists' | 'file' | 'changed' | 'absent' | 'gone'
   constructor(why: AccountFault['why'], message: string) {
     super(message)
     this.why = why

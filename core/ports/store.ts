@@ -232,6 +232,37 @@ export function addUse(totals: UsageTotals, sum: UsageSum): void {
   totals.cost += sum.cost
 }
 
+/** Sums are by the hour. How far back a last use is looked for: each step looks at the hours before those of the step before. */
+const LAST_USE_MS = 3_600_000
+const DAYS_BACK = [1, 7, 31, 400]
+
+/**
+ * When keys were last used, by the sums by hour: by the key's id, the beginning of the hour, Unix ms. One that was not
+ * used within 400 days is not in it.
+ * @param usage as of `Store`
+ */
+export async function lastUses(
+  usage: (filter: UsageFilter) => AsyncIterable<UsageSum[]>,
+  organization: string,
+  keys: readonly string[],
+  now: number,
+): Promise<Map<string, number>> {
+  const found = new Map<string, number>()
+  let until: number | undefined
+  for (const days of DAYS_BACK) {
+    if (keys.every(key => found.has(key))) break
+    // Whole hours alone, so that no row is looked at.
+    const since = Math.max(0, Math.floor(now / LAST_USE_MS) - days * 24) * LAST_USE_MS
+    for await (const page of usage({ org: organization, since, ...(until !== undefined && { until }) }))
+      for (const { key_id, time } of page) {
+        const hour = Math.floor(time / LAST_USE_MS) * LAST_USE_MS
+        if (hour > (found.get(key_id) ?? Number.NEGATIVE_INFINITY)) found.set(key_id, hour)
+      }
+    until = since
+  }
+  return found
+}
+
 /** Rows whose time is at least `since` and below `until`, both Unix milliseconds. */
 export interface UsageFilter {
   org?: string

@@ -1,5 +1,5 @@
 import { countedOf, holdsMoney } from '../../core/canon/limits.ts'
-import { exposure as mostCost } from '../../core/canon/money.ts'
+import { alwaysCosts, exposure as mostCost } from '../../core/canon/money.ts'
 import {
   conversation as conversationSlot,
   definePlugin,
@@ -95,9 +95,9 @@ export const admission = definePlugin({
     /**
      * Whether no model can be used free of charge. Then a request with any model needs some of what is left to spend.
      */
-    const allCost = Object.values(config.models).every(
-      ({ price }) => price === null || price.input > 0 || price.output > 0,
-    )
+    const allCost = Object.values(config.models).every(({ price }) => price === null || alwaysCosts(price))
+    const costs = ({ billing, prices }: Identity['organization']) =>
+      allCost && billing !== 'free' && Object.values(prices ?? {}).every(alwaysCosts)
     const earlyCells = new WeakMap<Identity, { cells: readonly Cell[]; amounts: readonly number[] }>()
 
     /** Refuses a request for which a limit is full already. Takes nothing. */
@@ -105,7 +105,7 @@ export const admission = definePlugin({
       const caller = x.get(identity)
       let looked = earlyCells.get(caller)
       if (!looked) {
-        const cells = early(cellSet(caller, null), allCost && caller.organization.billing !== 'free')
+        const cells = early(cellSet(caller, null), costs(caller.organization))
         earlyCells.set(caller, (looked = { cells, amounts: cells.map(() => 1) }))
       }
       const { cells, amounts } = looked

@@ -7,6 +7,7 @@ import {
   type ReasoningControls,
 } from '../../core/canon/conversation.ts'
 import { printable } from '../../core/canon/errors.ts'
+import type { Price } from '../../core/canon/money.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
 import type { Surface } from '../../core/ports/surface.ts'
 
@@ -28,9 +29,12 @@ export class ModelAccess {
     return this.#byName.get(name)
   }
 
-  /** The models that GET /v1/models lists for this key, in the configuration's order. */
+  /** The models that GET /v1/models lists for this key, in the configuration's order: those that it can call. */
   listed(organization: OrganizationConfig, key: KeyConfig): ModelConfig[] {
-    return this.#models.filter(model => model.listed && this.allows(organization, key, model))
+    return this.#models
+      .filter(model => model.listed && this.allows(organization, key, model))
+      .map(model => pricedFor(organization, model))
+      .filter(model => isServed(model, organization))
   }
 
   allows(organization: OrganizationConfig, key: KeyConfig, model: ModelConfig): boolean {
@@ -41,27 +45,28 @@ export class ModelAccess {
     return list === 'all' || list.some(name => this.#byName.get(name) === model)
   }
 
-  /** The model that a request names, or the refusal. */
+  /** The model that a request names, with the price that it has for this organization, or the refusal. */
   resolve(
     name: string,
     organization: OrganizationConfig,
     key: KeyConfig,
     excluded: string | undefined,
   ): ModelConfig | Reply {
-    const model = this.find(name)
-    if (!model) {
+    const found = this.find(name)
+    if (!found) {
       return deny('model_not_found', {
         message: `The model ${printable(name)} does not exist. Models this key can call: ${this.#names(organization, key)}.`,
         param: 'model',
       })
     }
-    if (!this.allows(organization, key, model)) {
-      const byKey = this.#inList(organization.models, model)
+    if (!this.allows(organization, key, found)) {
+      const byKey = this.#inList(organization.models, found)
       return deny('model_not_available', {
-        message: `The model ${model.id} is not available to this ${byKey ? 'key' : 'plan'}. Models this key can call: ${this.#names(organization, key)}.`,
+        message: `The model ${found.id} is not available to this ${byKey ? 'key' : 'plan'}. Models this key can call: ${this.#names(organization, key)}.`,
         param: 'model',
       })
     }
+    const model = pricedFor(organization, found)
     if (!isBounded(model, organization)) {
       return deny('model_not_available', {
         message: `The model ${model.id} is not available to this organization. Models this key can call: ${this.#names(organization, key)}.`,
@@ -75,7 +80,7 @@ export class ModelAccess {
       })
     }
     if (excluded !== undefined) {
-      const fault = this.#excludes(excluded, model)
+      const fault = this.#excludes(excluded, found)
       if (fault) return deny('bad_request', { message: fault, param: 'x-excluded-models' })
     }
     return model
@@ -84,7 +89,6 @@ export class ModelAccess {
   #names(organization: OrganizationConfig, key: KeyConfig): string {
     return (
       this.listed(organization, key)
-        .filter(model => isServed(model, organization))
         .map(model => model.id)
         .join(', ') || 'none'
     )
@@ -111,12 +115,26 @@ export class ModelAccess {
 
 /** Whether it is known what a request of this organization can cost at most: a balance must not go below zero. */
 function isBounded({ price, max_output_tokens }: ModelConfig, { billing }: OrganizationConfig): boolean {
-  return billing !== 'prepaid' || max_output_tokens !== null || !price?.output
+  const outputCosts = price !== null && [price, ...(price.steps ?? [])].some(({ output }) => output > 0)
+  return billing !== 'prepaid' || max_output_tokens !== null || !outputCosts
 }
 
-/** Whether a model that the organization may use is also served to it. */
-export function isServed(model: ModelConfig, organization: OrganizationConfig): boolean {
+/** Whether a model that the organization may use is also served to it, at the price that it has for it. */
+function isServed(model: ModelConfig, organization: OrganizationConfig): boolean {
   return (model.price !== null || organization.billing === 'free') && isBounded(model, organization)
+}
+
+/** Models with another price than their own, by that price: plans and organizations have one object for each. */
+const repriced = new WeakMap<Price, ModelConfig>()
+
+/** A model with the price that plan or organization set for it; the model itself where they set none. */
+function pricedFor({ prices }: OrganizationConfig, model: ModelConfig): ModelConfig {
+  if (prices === undefined || !Object.hasOwn(prices, model.id)) return model
+  const price = prices[model.id]!
+  let priced = repriced.get(price)
+  // A reload may keep the plans and change the model.
+  if (priced?.backends !== model.backends) repriced.set(price, (priced = { ...model, price }))
+  return priced
 }
 
 /** The model's ceiling of reasoning effort when the request asks for more; else null. */

@@ -4,7 +4,7 @@
  * follows the changes that other processes make.
  */
 import { hash } from 'node:crypto'
-import { type AccountNames, accountNames, readOrganization } from '../../config/accounts.ts'
+import { type AccountNames, accountNames, raisedAt, readOrganization } from '../../config/accounts.ts'
 import type { GatewayConfig, OrganizationConfig } from '../../config/types.ts'
 import { type Budget, refusal, setting } from '../../core/engine/budget.ts'
 import { addressTenant } from '../../core/engine/tenant.ts'
@@ -94,7 +94,12 @@ interface Kept {
 
 /** A key with which clients may call. */
 interface Account {
-  readonly identity: Identity
+  /** As it is until `until`. */
+  identity: Identity
+  /** Unix ms: the identity is made anew then, since the key or a raise of its organization has ended. */
+  until: number
+  /** The organization without raises. */
+  readonly organization: OrganizationConfig
   /** Unix ms after which the key does not work; Infinity when it has no end. */
   readonly expires: number
   /** Null for a key of the file. */
@@ -304,10 +309,7 @@ export class Directory {
       markStale(kept)
       kept.of = accounts.number
       const identity = accounts.identityOf(kept.found, this.#source!.log)
-      kept.account =
-        identity === null || identity instanceof Unusable
-          ? identity
-          : { identity, expires: identity.key.expires ?? Number.POSITIVE_INFINITY, kept, stale: false }
+      kept.account = identity === null || identity instanceof Unusable ? identity : accountOf(identity, kept)
     }
     if (!(kept.account instanceof Unusable)) return kept.account
     if (this.#source!.clock.now() >= kept.account.expires) return null
@@ -440,13 +442,7 @@ export class Accounts {
       if (organization.status === 'disabled') continue
       for (const key of organization.keys) {
         if (key.status === 'revoked') continue
-        const identity = { organization, key }
-        this.#file.set(key.sha256, {
-          identity,
-          expires: key.expires ?? Number.POSITIVE_INFINITY,
-          kept: null,
-          stale: false,
-        })
+        this.#file.set(key.sha256, accountOf({ organization, key }, null))
       }
     }
   }
@@ -467,7 +463,7 @@ export class Accounts {
     const known = this.#remembered.get(credential)
     if (known !== undefined && !known.stale) {
       if (known.kept !== null) known.kept.used = true
-      return now < known.expires ? known.identity : null
+      return now < known.until ? known.identity : identityAt(known, now)
     }
     if (!isKeyText(credential)) return null
     const sha256 = this.#digestOf(credential)
@@ -506,12 +502,12 @@ export class Accounts {
       if (this.#remembered.size >= REMEMBERED) this.#remembered.delete(this.#remembered.keys().next().value!)
       this.#remembered.set(credential, account)
     }
-    return now < account.expires ? account.identity : null
+    return identityAt(account, now)
   }
 
   /** As `AccountFinder` of core/plugin.ts. */
   named(organization: string, key: string, client: Client, now: number): Identity | null | Promise<Identity | null> {
-    const alive = (account: Account | null) => (account && now < account.expires ? account.identity : null)
+    const alive = (account: Account | null) => account && identityAt(account, now)
     if (Object.hasOwn(this.#config.organizations, organization)) {
       const found = this.#config.organizations[organization]!.keys.find(({ id }) => id === key)
       return alive((found && this.#file.get(found.sha256)) ?? null)
@@ -579,6 +575,24 @@ function membersIn(settings: string): Record<string, unknown> | null {
   } catch {
     return null
   }
+}
+
+function accountOf(identity: Identity, kept: Kept | null): Account {
+  const { organization, key } = identity
+  const expires = key.expires ?? Number.POSITIVE_INFINITY
+  // With a raise it is looked at when it is first used, for then it is known what time it is.
+  const until = organization.raises !== undefined ? Number.NEGATIVE_INFINITY : expires
+  return { identity, until, organization, expires, kept, stale: false }
+}
+
+/** The identity of an account at a time; null when its key has ended. */
+function identityAt(account: Account, now: number): Identity | null {
+  if (now < account.until) return account.identity
+  if (now >= account.expires) return null
+  const { organization, until } = raisedAt(account.organization, now)
+  account.identity = { organization, key: account.identity.key }
+  account.until = Math.min(account.expires, until)
+  return account.identity
 }
 
 function markStale({ account }: Kept): void {

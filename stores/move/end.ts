@@ -48,6 +48,8 @@ export interface KeptRecord {
 /** What is carried, in this order. */
 export interface Carried {
   organizations: OrganizationWithKeys
+  /** The id of a removed organization, or with `key` of a removed key. */
+  gone: { organization: string; key: string }
   /** `entry` is the JSON of an `AuditNote`. */
   audit: { organization: string; entry: string }
   cells: Cells
@@ -62,6 +64,7 @@ export interface Carried {
 export type Kind = keyof Carried
 export const KINDS: readonly Kind[] = [
   'organizations',
+  'gone',
   'audit',
   'cells',
   'sums',

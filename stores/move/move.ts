@@ -68,6 +68,7 @@ export interface Moved {
 /** What is counted and checked, and what its sum is of. */
 export const NAMES = {
   organizations: 'keys',
+  gone: '',
   audit: '',
   spend: 'nano-USD',
   levels: 'units',
@@ -271,9 +272,15 @@ type Entry = [name: Name, sum: number, content: unknown, expires?: number]
 function entriesOf<K extends Kind>(kind: K, item: Carried[K]): Entry[] {
   switch (kind) {
     case 'organizations': {
-      const { id, version, settings, keys } = item as Carried['organizations']
-      const sorted = keys.map(key => [key.id, key.sha256, key.settings]).sort(([a], [b]) => (a! < b! ? -1 : 1))
-      return [['organizations', keys.length, [id, version, settings, sorted]]]
+      const { id, version, settings, about, leaves, keys } = item as Carried['organizations']
+      const sorted = keys
+        .map(key => [key.id, key.sha256, key.settings, key.about])
+        .sort(([a], [b]) => (a! < b! ? -1 : 1))
+      return [['organizations', keys.length, [id, version, settings, about, leaves, sorted]]]
+    }
+    case 'gone': {
+      const { organization, key } = item as Carried['gone']
+      return [['gone', 0, [organization, key]]]
     }
     case 'audit': {
       const { organization, entry } = item as Carried['audit']

@@ -10,11 +10,15 @@ import { type MoveMark, markOf, SET_ASIDE } from '../format.ts'
 import { folderOf, isLocal, LocalServer } from '../local.ts'
 import {
   AUDIT,
+  aboutKey,
   creditsKey,
   digestKey,
+  GONE,
+  goneKey,
   IDS,
   KEYS as KEY_IDS,
   KEYED,
+  LEAVING,
   orgKey,
   RedisAccounts,
   VERSION,
@@ -183,6 +187,7 @@ export class RedisEnd implements End {
   async *read<K extends Kind>(kind: K, now: number, drop: Drop): AsyncGenerator<Carried[K][]> {
     const batches = {
       organizations: () => this.#organizations(),
+      gone: () => this.#gone(),
       audit: () => this.#audit(),
       cells: () => this.#cells(now, drop),
       sums: () => this.#sums(),
@@ -198,6 +203,7 @@ export class RedisEnd implements End {
   async write<K extends Kind>(kind: K, items: readonly Carried[K][]): Promise<Carried[K][]> {
     const write = {
       organizations: this.#writeOrganizations,
+      gone: this.#writeGone,
       audit: this.#writeAudit,
       cells: this.#writeCells,
       sums: this.#writeSums,
@@ -225,6 +231,28 @@ export class RedisEnd implements End {
       if (page.length < LARGE) return
       after = page.at(-1)!.id
     }
+  }
+
+  async *#gone(): AsyncGenerator<Carried['gone'][]> {
+    for await (const page of this.#members(GONE)) yield page.map(organization => ({ organization, key: '' }))
+    const prefix = goneKey('')
+    for await (const names of this.#scan(`${prefix}*`))
+      for (const name of names)
+        for await (const page of this.#members(name))
+          yield page.map(key => ({ organization: name.slice(prefix.length), key }))
+  }
+
+  /** Pages of the members of a set, each once unless the set is changed meanwhile. */
+  async *#members(set: string): AsyncGenerator<string[]> {
+    const seen = new Set<string>()
+    let cursor = '0'
+    do {
+      const [next, members] = await this.#call(redis => redis.sscan(set, cursor, 'COUNT', ROWS))
+      cursor = next
+      const fresh = members.filter(member => !seen.has(member))
+      for (const member of fresh) seen.add(member)
+      if (fresh.length) yield fresh
+    } while (cursor !== '0')
   }
 
   async *#audit(): AsyncGenerator<Carried['audit'][]> {
@@ -340,14 +368,24 @@ export class RedisEnd implements End {
   // ---- writing ------------------------------------------------------------------------------------------------------
 
   readonly #writeOrganizations = async (items: readonly Carried['organizations'][]): Promise<void> => {
-    await this.#each(items, LARGE, async (redis, { id, version, settings, keys }) => {
+    await this.#each(items, LARGE, async (redis, { id, version, settings, about, leaves, keys }) => {
       const fields = keys.flatMap(key => [`k:${key.id}`, key.sha256 + key.settings])
       await redis.hset(orgKey(id), 'v', version, 's', settings, ...fields)
+      const ignored = keys.flatMap(key => (key.about === undefined ? [] : [`k:${key.id}`, key.about]))
+      if (about !== undefined) ignored.push('o', about)
+      if (ignored.length) await redis.hset(aboutKey(id), ...ignored)
+      if (leaves !== undefined) await redis.zadd(LEAVING, leaves, id)
       await Promise.all(keys.map(key => redis.set(digestKey(key.sha256), `${id} ${key.id}`)))
       if (keys.length) await redis.zadd(KEY_IDS, ...keys.flatMap(key => [0, `${key.id} ${id}`]))
       await redis.zadd(IDS, 0, id)
     })
     this.#version = items.reduce((latest, { version }) => Math.max(latest, version), this.#version)
+  }
+
+  readonly #writeGone = async (items: readonly Carried['gone'][]): Promise<void> => {
+    await this.#each(items, LARGE, (redis, { organization, key }) =>
+      key === '' ? redis.sadd(GONE, organization) : redis.sadd(goneKey(organization), key),
+    )
   }
 
   readonly #writeAudit = async (items: readonly Carried['audit'][]): Promise<void> => {

@@ -110,6 +110,7 @@ export class SqliteEnd implements End {
   async content(): Promise<string | null> {
     for (const table of [
       'organizations',
+      'gone',
       'ledger',
       'usage',
       'spend',
@@ -166,6 +167,7 @@ export class SqliteEnd implements End {
   *#batches<K extends Kind>(kind: K, now: number, drop: Drop): Generator<Carried[K][]> {
     const items = {
       organizations: () => this.#organizations(),
+      gone: () => this.#rows('SELECT organization, key FROM gone ORDER BY organization, key', row => row),
       audit: () => this.#rows('SELECT organization, entry FROM audit ORDER BY id', row => row),
       cells: () => this.#cells(now, drop),
       sums: () => this.#sums(),
@@ -193,6 +195,7 @@ export class SqliteEnd implements End {
   async write<K extends Kind>(kind: K, items: readonly Carried[K][]): Promise<Carried[K][]> {
     const writeOne = {
       organizations: this.#organization,
+      gone: this.#gone,
       audit: this.#note,
       cells: this.#levels,
       sums: this.#sum,
@@ -292,13 +295,19 @@ export class SqliteEnd implements End {
 
   // ---- writing: each tells whether the thing was not there yet ------------------------------------------------------
 
-  readonly #organization = ({ id, version, settings, keys }: Carried['organizations']): boolean => {
-    const insert = this.#sql('INSERT OR IGNORE INTO organizations (id, version, settings) VALUES (?, ?, ?)')
-    if (insert.run(id, version, settings).changes === 0) return false
-    const add = this.#sql('INSERT INTO keys (sha256, organization, id, settings) VALUES (?, ?, ?, ?)')
-    for (const key of keys) add.run(Buffer.from(key.sha256, 'hex'), id, key.id, key.settings)
+  readonly #organization = ({ id, version, settings, about, leaves, keys }: Carried['organizations']): boolean => {
+    const insert = this.#sql(
+      'INSERT OR IGNORE INTO organizations (id, version, settings, about, leaves) VALUES (?, ?, ?, ?, ?)',
+    )
+    if (insert.run(id, version, settings, about ?? null, leaves ?? null).changes === 0) return false
+    const add = this.#sql('INSERT INTO keys (sha256, organization, id, settings, about) VALUES (?, ?, ?, ?, ?)')
+    for (const key of keys) add.run(Buffer.from(key.sha256, 'hex'), id, key.id, key.settings, key.about ?? null)
     return true
   }
+
+  /** Without a version: whoever reads the new store knows nothing of the old one. */
+  readonly #gone = ({ organization, key }: Carried['gone']): boolean =>
+    this.#sql('INSERT OR IGNORE INTO gone (organization, key) VALUES (?, ?)').run(organization, key).changes === 1
 
   readonly #note = ({ organization, entry }: Carried['audit']): boolean => {
     const insert = this.#sql('INSERT INTO audit (time, organization, entry) VALUES (?, ?, ?)')

@@ -3,6 +3,12 @@
  * look-up is one script that goes from the digest to the organization. Gateways ask rarely, because they cache.
  *
  *   {sluice:accounts}:org:<id>       hash: `v` version, `s` settings, `k:<key id>` digest and settings of a key
+ *   {sluice:accounts}:about:<id>     hash: what the gateway ignores of it, `o` of the organization, `k:<key id>` of a key.
+ *                                    It stands apart because a release that does not know it takes each other field of
+ *                                    the organization's hash for a key
+ *   {sluice:accounts}:leaving        sorted set: the ids of organizations, by when they may be removed (Unix ms)
+ *   {sluice:accounts}:gone           set: the ids of removed organizations, which are not given again
+ *   {sluice:accounts}:gone:<id>      set: the ids of removed keys of an organization
  *   {sluice:accounts}:key:<digest>   the organization's id and the key's id, with a space between
  *   {sluice:accounts}:ids            sorted set of all ids, with equal scores: lists come in the order of ids
  *   {sluice:accounts}:keys           sorted set: `<key id> <organization id>` of each key, with equal scores
@@ -50,6 +56,10 @@ export const KEYS = `${TAG}keys`
 export const KEYED = `${TAG}keyed`
 const USED = `${TAG}used`
 const NAMED = `${TAG}named`
+export const LEAVING = `${TAG}leaving`
+export const GONE = `${TAG}gone`
+export const aboutKey = (id: string) => `${TAG}about:${id}`
+export const goneKey = (id: string) => `${TAG}gone:${id}`
 export const orgKey = (id: string) => `${TAG}org:${id}`
 export const creditsKey = (id: string) => `${TAG}credits:${id}`
 export const digestKey = (sha256: string) => `${TAG}key:${sha256}`
@@ -104,16 +114,27 @@ export class RedisAccounts implements AccountStore {
   }
 
   async read(id: string): Promise<OrganizationWithKeys | null> {
-    const { v, s, ...fields } = await this.#client.call(this.#client.redis.hgetall(orgKey(id)))
+    const { redis } = this.#client
+    const [{ v, s, ...fields }, about, leaves] = await Promise.all([
+      this.#client.call(redis.hgetall(orgKey(id))),
+      this.#client.call(redis.hgetall(aboutKey(id))),
+      this.#client.call(redis.zscore(LEAVING, id)),
+    ])
     if (v === undefined) return null
     const keys = Object.entries(fields).map(
       ([field, text]): StoredKey => ({
         id: field.slice(2),
         sha256: text.slice(0, DIGEST),
         settings: text.slice(DIGEST),
+        ...(about[field] !== undefined && { about: about[field] }),
       }),
     )
-    return { id, version: Number(v), settings: s!, keys: keys.sort((a, b) => (a.id < b.id ? -1 : 1)) }
+    return {
+      ...{ id, version: Number(v), settings: s! },
+      ...(about['o'] !== undefined && { about: about['o'] }),
+      ...(leaves !== null && { leaves: Number(leaves) }),
+      keys: keys.sort((a, b) => (a.id < b.id ? -1 : 1)),
+    }
   }
 
   async page(after: string, most: number): Promise<OrganizationWithKeys[]> {
@@ -219,6 +240,10 @@ export class RedisAccounts implements AccountStore {
     return Promise.all(changes.map(change => this.#change(change)))
   }
 
+  leaving(now: number, most: number): Promise<string[]> {
+    return this.#client.call(this.#client.redis.zrangebyscore(LEAVING, '-inf', now, 'LIMIT', 0, most))
+  }
+
   async since(version: number): Promise<AccountsSince> {
     const { redis } = this.#client
     // The entry of the known version comes along: when it is missing, the stream was cut or lost since.
@@ -258,35 +283,29 @@ export class RedisAccounts implements AccountStore {
     await this.#client.call(redis.xtrim(AUDIT, 'MINID', Math.max(0, Math.floor(now - keep))))
   }
 
-  async #change({
-    id,
-    expected,
-    settings,
-    keys,
-    audit = unknownNote(Date.now()),
-    credit,
-  }: AccountChange): Promise<ChangeResult> {
+  async #change(change: AccountChange): Promise<ChangeResult> {
+    const { id, expected, settings = '', about = '', leaves, keys, removed = [], remove = false } = change
+    const { audit = unknownNote(Date.now()), credit } = change
     const reply = (await this.#client.script(
       CHANGE,
       [
-        ...[orgKey(id), IDS, VERSION, CHANGES, AUDIT, KEYS, KEYED, USED, NAMED, creditsKey(id)],
+        ...[orgKey(id), IDS, VERSION, CHANGES, AUDIT, KEYS, KEYED, USED, NAMED],
+        ...[aboutKey(id), GONE, goneKey(id), LEAVING, creditsKey(id)],
         ...keys.map(({ sha256 }) => digestKey(sha256)),
       ],
       [
-        digestKey(''),
-        id,
-        expected,
-        settings ?? '',
-        JSON.stringify(audit),
-        credit?.id ?? '',
-        credit ? JSON.stringify(credit) : '',
-        ...keys.flatMap(key => [key.id, key.settings]),
+        ...[digestKey(''), id, expected, settings, JSON.stringify(audit), about],
+        ...[leaves === undefined ? '' : (leaves ?? '-'), remove ? '1' : ''],
+        ...[credit?.id ?? '', credit ? JSON.stringify(credit) : ''],
+        ...[removed.length, ...removed],
+        ...keys.flatMap(key => [key.id, key.settings, key.about ?? '']),
       ],
     )) as [number, number?, Buffer?]
     const [version, index, owner] = reply
     if (version > 0) return { version }
     if (version === 0) return { refused: 'changed' }
-    if (version === -2) return { refused: 'credited' }
+    if (version === -3) return { refused: 'credited' }
+    if (version === -2) return { refused: 'gone', key: keys[index! - 1]?.id ?? '' }
     const [organization, key] = String(owner).split(' ')
     return { refused: 'digest', sha256: keys[index! - 1]!.sha256, organization: organization!, key: key! }
   }

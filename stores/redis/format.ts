@@ -29,6 +29,8 @@ export const STEPS: readonly LayoutStep[] = [
   { version: 1, minReader: 1 },
   // Who names which plan and model. A gateway of version 1 changes accounts without it; what it changes is added later.
   { version: 2, minReader: 1, migrate: client => new RedisAccounts(client).indexNames() },
+  // Names, labels and removed ids. A gateway of version 2 knows none, and may give an id again that was removed.
+  { version: 3, minReader: 1 },
 ]
 
 /** The key of the mark. */

@@ -104,6 +104,16 @@ export class Shares {
     await this.report()
   }
 
+  /** Removes all that an organization has. Rejects when Redis fails. */
+  async clear(org: string): Promise<void> {
+    for (let evicted = 1; evicted > 0; ) {
+      const trimmed = await this.#options.trim(org, 0)
+      this.#news.set(org, trimmed)
+      evicted = trimmed[1]
+    }
+    await this.report()
+  }
+
   async #reportAll(): Promise<void> {
     while (this.#news.size > 0) {
       const batch = [...this.#news].slice(0, BATCH)

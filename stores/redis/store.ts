@@ -12,6 +12,7 @@ import type { LedgerRow, Store, StoreStats, UsageFilter, UsageSum } from '../../
 import type { Clock, Timer } from '../../core/tools/clock.ts'
 import type { ShipRetention } from '../index.ts'
 import { type Abandoned, abandonedJournals, Journal } from '../journal.ts'
+import { removeLeft } from '../leaving.ts'
 import { type ChargeRecord, type CountRecord, JournaledLedger, type LostRow, owedEntries } from '../ledger.ts'
 import { levelPlace } from '../move/cells.ts'
 import { chargesOf, ROW_COLUMNS, type RowValues } from '../rows.ts'
@@ -142,6 +143,7 @@ export class RedisStore implements Store {
         for (const { shares } of [this.idempotency, this.records]) await shares.beat().catch(() => {})
         await this.#sink.count().catch(() => {})
         await this.accounts.index().catch(() => {})
+        await removeLeft(this.accounts, org => this.#forget(org), clock.now()).catch(() => {})
         if (options.audit) await this.accounts.trim(options.audit, clock.now()).catch(() => {})
       },
     })
@@ -247,6 +249,12 @@ export class RedisStore implements Store {
     this.#journal.close()
     this.client.disconnect()
     this.#writer.disconnect()
+  }
+
+  async #forget(org: string): Promise<void> {
+    await this.idempotency.shares.clear(org)
+    await this.records.shares.clear(org)
+    await this.client.call(this.client.redis.unlink(this.leases.keysOf(org, '').cells))
   }
 
   /**

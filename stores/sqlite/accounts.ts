@@ -20,7 +20,7 @@ import {
   unknownNote,
 } from '../../core/ports/accounts.ts'
 
-/** The index of `version` answers what has changed since, and gives the next version. No organization is deleted. */
+/** The index of `version` answers what has changed since, and gives the next version; `gone` has the removals. */
 export const ACCOUNT_TABLES = `
 CREATE TABLE organizations (
   id       TEXT PRIMARY KEY,
@@ -50,6 +50,27 @@ CREATE INDEX audit_organization ON audit (organization, id);
 
 /** Finds organizations by the id of a key, in the order of their ids. */
 export const KEY_INDEX = 'CREATE INDEX keys_id ON keys (id, organization)'
+
+/**
+ * What the gateway ignores of organizations and keys; when an organization may be removed; and the ids of what was
+ * removed, with '' for the organization itself, whose removal has a version as each change has.
+ */
+export const LIFE_TABLES = `
+ALTER TABLE organizations ADD COLUMN about TEXT;
+ALTER TABLE organizations ADD COLUMN leaves INTEGER;
+ALTER TABLE keys ADD COLUMN about TEXT;
+CREATE INDEX organizations_leaving ON organizations (leaves) WHERE leaves IS NOT NULL;
+CREATE TABLE gone (
+  organization TEXT NOT NULL,
+  key          TEXT NOT NULL,
+  version      INTEGER,
+  PRIMARY KEY (organization, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX gone_version ON gone (version) WHERE version IS NOT NULL;
+`
+
+/** The columns of an organization that is read with its keys. */
+const WHOLE = 'o.id AS id, o.version AS version, o.settings AS settings, o.about AS about, o.leaves AS leaves'
 
 /** The first organizations that name a plan or model. */
 export const USERS = 'SELECT DISTINCT organization FROM account_names WHERE kind = ? AND name = ? ORDER BY 1 LIMIT ?'
@@ -181,6 +202,11 @@ CREATE TRIGGER ledger_billed AFTER INSERT ON ledger WHEN NEW.billing = 'prepaid'
 END;
 `
 
+interface Row extends StoredOrganization {
+  about: string | null
+  leaves: number | null
+}
+
 export class SqliteAccounts implements AccountStore {
   readonly #db: DatabaseSync
   readonly #statements = new Map<string, StatementSync>()
@@ -209,26 +235,26 @@ export class SqliteAccounts implements AccountStore {
 
   read(id: string): OrganizationWithKeys | null {
     return this.#try(() => {
-      const row = this.#sql('SELECT id, version, settings FROM organizations WHERE id = ?').get(id)
-      return row ? this.#withKeys(row as unknown as StoredOrganization) : null
+      const row = this.#sql(`SELECT ${WHOLE} FROM organizations o WHERE id = ?`).get(id)
+      return row ? this.#withKeys(row as unknown as Row) : null
     })
   }
 
   page(after: string, most: number): OrganizationWithKeys[] {
     return this.#try(() => {
-      const rows = this.#sql('SELECT id, version, settings FROM organizations WHERE id > ? ORDER BY id LIMIT ?')
-      return rows.all(after, most).map(row => this.#withKeys(row as unknown as StoredOrganization))
+      const rows = this.#sql(`SELECT ${WHOLE} FROM organizations o WHERE id > ? ORDER BY id LIMIT ?`)
+      return rows.all(after, most).map(row => this.#withKeys(row as unknown as Row))
     })
   }
 
   withKey(key: string, after: string, most: number): OrganizationWithKeys[] {
     return this.#try(() => {
       const rows = this.#sql(
-        `SELECT o.id AS id, version, o.settings AS settings
+        `SELECT ${WHOLE}
          FROM keys k CROSS JOIN organizations o ON o.id = k.organization
          WHERE k.id = ? AND k.organization > ? ORDER BY k.organization LIMIT ?`,
       )
-      return rows.all(key, after, most).map(row => this.#withKeys(row as unknown as StoredOrganization))
+      return rows.all(key, after, most).map(row => this.#withKeys(row as unknown as Row))
     })
   }
 
@@ -301,6 +327,15 @@ export class SqliteAccounts implements AccountStore {
     })
   }
 
+  leaving(now: number, most: number): string[] {
+    return this.#try(() => {
+      const due = this.#sql(
+        'SELECT id FROM organizations WHERE leaves IS NOT NULL AND leaves <= ? ORDER BY leaves LIMIT ?',
+      )
+      return due.all(Math.floor(now), most).map(row => row['id'] as string)
+    })
+  }
+
   since(version: number): AccountsSince {
     return this.#try(() => {
       // The gateway commits rows and levels all the time, so that a commit alone says little. It saves the next look
@@ -341,38 +376,53 @@ export class SqliteAccounts implements AccountStore {
   }
 
   #changed(version: number): string[] {
-    const select = this.#sql(`SELECT id FROM organizations WHERE version > ? LIMIT ${MOST_CHANGES + 1}`)
+    const select = this.#sql(
+      `SELECT id FROM organizations WHERE version > ?1
+       UNION ALL SELECT organization FROM gone WHERE version > ?1 LIMIT ${MOST_CHANGES + 1}`,
+    )
     return select.all(version).map(row => row['id'] as string)
   }
 
   #latest(): number {
-    return (this.#sql('SELECT max(version) AS latest FROM organizations').get()!['latest'] as number | null) ?? 0
+    const latest = (table: string) =>
+      (this.#sql(`SELECT max(version) AS latest FROM ${table}`).get()!['latest'] as number | null) ?? 0
+    return Math.max(latest('organizations'), latest('gone WHERE version IS NOT NULL'))
   }
 
-  #change({ id, expected, settings, keys, audit, credit }: AccountChange): ChangeResult {
+  #change(change: AccountChange): ChangeResult {
+    const { id, expected, settings, about, leaves, keys, removed = [], remove = false, audit, credit } = change
     const found = this.#sql('SELECT version FROM organizations WHERE id = ?').get(id)
     if (((found?.['version'] as number | undefined) ?? 0) !== expected) return { refused: 'changed' }
     if (credit && this.#sql('SELECT 1 FROM credits WHERE organization = ? AND id = ?').get(id, credit.id))
       return { refused: 'credited' }
     const digests = keys.map(({ sha256 }) => Buffer.from(sha256, 'hex'))
     const owner = this.#sql('SELECT organization, id FROM keys WHERE sha256 = ?')
+    const gone = this.#sql('SELECT 1 FROM gone WHERE organization = ? AND key = ?')
+    if (expected === 0 && gone.get(id, '')) return { refused: 'gone', key: '' }
     for (const [i, key] of keys.entries()) {
       const row = owner.get(digests[i]!) as { organization: string; id: string } | undefined
       if (row && (row.organization !== id || row.id !== key.id))
         return { refused: 'digest', sha256: key.sha256, organization: row.organization, key: row.id }
+      if (gone.get(id, key.id)) return { refused: 'gone', key: key.id }
     }
     const version = this.#latest() + 1
-    if (expected === 0) {
-      this.#sql('INSERT INTO organizations (id, version, settings) VALUES (?, ?, ?)').run(id, version, settings!)
+    if (remove) this.#remove(id, version)
+    else if (expected === 0) {
+      this.#sql('INSERT INTO organizations (id, version, settings, about, leaves) VALUES (?, ?, ?, ?, ?)').run(
+        ...[id, version, settings!, about ?? null, leaves ?? null],
+      )
     } else {
-      const update = this.#sql('UPDATE organizations SET version = ?, settings = coalesce(?, settings) WHERE id = ?')
-      update.run(version, settings ?? null, id)
+      this.#sql(
+        `UPDATE organizations SET version = ?, settings = coalesce(?, settings), about = coalesce(?, about)
+         ${leaves === undefined ? '' : ', leaves = ?'} WHERE id = ?`,
+      ).run(...[version, settings ?? null, about ?? null, ...(leaves === undefined ? [] : [leaves]), id])
     }
     const upsert = this.#sql(
-      `INSERT INTO keys (sha256, organization, id, settings) VALUES (?, ?, ?, ?)
-       ON CONFLICT (organization, id) DO UPDATE SET sha256 = excluded.sha256, settings = excluded.settings`,
+      `INSERT INTO keys (sha256, organization, id, settings, about) VALUES (?, ?, ?, ?, ?)
+       ON CONFLICT (organization, id) DO UPDATE SET sha256 = excluded.sha256, settings = excluded.settings,
+       about = coalesce(excluded.about, about)`,
     )
-    for (const [i, key] of keys.entries()) upsert.run(digests[i]!, id, key.id, key.settings)
+    for (const [i, key] of keys.entries()) upsert.run(digests[i]!, id, key.id, key.settings, key.about ?? null)
     if (credit) {
       const { amount, time, by, note } = credit
       const insert = this.#sql(
@@ -380,15 +430,31 @@ export class SqliteAccounts implements AccountStore {
       )
       insert.run(id, credit.id, amount, Math.floor(time), by, note)
     }
+    const remember = this.#sql('INSERT OR IGNORE INTO gone (organization, key) VALUES (?, ?)')
+    for (const key of removed)
+      if (this.#sql('DELETE FROM keys WHERE organization = ? AND id = ?').run(id, key).changes === 1)
+        remember.run(id, key)
     this.#note(id, audit ?? unknownNote(Date.now()))
     return { version }
   }
 
-  #withKeys({ id, version, settings }: StoredOrganization): OrganizationWithKeys {
+  #remove(id: string, version: number): void {
+    this.#sql('DELETE FROM keys WHERE organization = ?').run(id)
+    this.#sql('DELETE FROM organizations WHERE id = ?').run(id)
+    this.#sql('DELETE FROM gone WHERE organization = ?').run(id)
+    this.#sql("INSERT INTO gone (organization, key, version) VALUES (?, '', ?)").run(id, version)
+  }
+
+  #withKeys({ id, version, settings, about, leaves }: Row): OrganizationWithKeys {
     const rows = this.#sql(
-      'SELECT id, lower(hex(sha256)) AS sha256, settings FROM keys WHERE organization = ? ORDER BY id',
+      'SELECT id, lower(hex(sha256)) AS sha256, settings, about FROM keys WHERE organization = ? ORDER BY id',
     ).all(id)
-    return { id, version, settings, keys: rows.map(row => ({ ...row }) as unknown as StoredKey) }
+    return {
+      ...{ id, version, settings },
+      ...(about !== null && { about }),
+      ...(leaves !== null && { leaves }),
+      keys: rows.map(({ about, ...key }) => ({ ...key, ...(about !== null && { about }) }) as unknown as StoredKey),
+    }
   }
 
   #try<T>(work: () => T): T {

@@ -3,7 +3,7 @@ import fs from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
 import { checkFormat, checkMove, FormatRefused, type Mark, markOf } from '../format.ts'
 import { createPrivate } from '../private-file.ts'
-import { ACCOUNT_TABLES, AUDIT_TABLE, BALANCE_TABLES, KEY_INDEX, NAME_TABLES } from './accounts.ts'
+import { ACCOUNT_TABLES, AUDIT_TABLE, BALANCE_TABLES, KEY_INDEX, LIFE_TABLES, NAME_TABLES } from './accounts.ts'
 import { TAG_TABLES, USAGE_TABLES } from './usage.ts'
 
 export interface SchemaStep extends Mark {
@@ -207,6 +207,8 @@ export const STEPS: readonly SchemaStep[] = [
   { version: 11, minReader: 1, run: db => db.exec(BALANCE_TABLES) },
   // Earlier releases book rows without tags.
   { version: 12, minReader: 1, run: db => db.exec(TAG_TABLES) },
+  // An earlier release knows no names and labels, removes nothing, and may give an id again that was removed.
+  { version: 13, minReader: 1, run: db => db.exec(LIFE_TABLES) },
 ]
 
 /**

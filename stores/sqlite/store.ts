@@ -9,6 +9,7 @@ import type { Logger } from '../../core/plugin.ts'
 import type { LedgerRow, Store, StoreStats, UsageFilter, UsageSum } from '../../core/ports/store.ts'
 import type { Clock, Timer } from '../../core/tools/clock.ts'
 import { type Abandoned, abandonedJournals, acquire, Journal } from '../journal.ts'
+import { removeLeft } from '../leaving.ts'
 import { JournaledLedger, owedEntries } from '../ledger.ts'
 import { MemoryLimits } from '../limits/memory.ts'
 import { holdsLocal } from '../local.ts'
@@ -219,6 +220,10 @@ class SqliteStore implements Store {
     })
   }
 
+  async #forget(organization: string): Promise<void> {
+    while (!this.#closed && (await this.#parts.writer.remove(organization))) await setImmediate()
+  }
+
   /** Deletes all that has expired, slice by slice. Writes that come meanwhile go between two slices, or with one. */
   async #sweep(): Promise<void> {
     const { clock, writer } = this.#parts
@@ -226,6 +231,7 @@ class SqliteStore implements Store {
     this.#sweepRuns = true
     try {
       while (!this.#closed && (await writer.sweep(clock.now()))) await setImmediate()
+      if (!this.#closed) await removeLeft(this.accounts, organization => this.#forget(organization), clock.now())
     } finally {
       this.#sweepRuns = false
     }

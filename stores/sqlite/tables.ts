@@ -46,6 +46,8 @@ export type Write =
    */
   | { op: 'recover'; entries: string; levels: string; lost: readonly LostRow[] }
   | { op: 'sweep'; now: number }
+  /** One slice of what an organization has beside its account and its ledger rows. */
+  | { op: 'remove'; organization: string }
   /** Changes one small row: whether anything can be written. */
   | { op: 'probe'; now: number }
 
@@ -125,7 +127,7 @@ export class Tables {
     records: { share: 0, total: 0 },
     idempotency: { share: 0, total: 0 },
   }
-  /** A slice of a sweep was full. */
+  /** A slice of a sweep or of a removal was full. */
   #left = false
   /** What the running transaction has charged so far, by organization and cell. */
   readonly #sums = new Map<string, Map<string, CellSum>>()
@@ -141,7 +143,7 @@ export class Tables {
     return { records: of('records'), idempotency: of('idempotency') }
   }
 
-  /** Applies all writes, or none when it throws. @returns whether a sweep among them has left expired rows */
+  /** Applies all writes, or none when it throws. @returns whether a slice among them has left rows */
   apply(writes: readonly Write[]): boolean {
     this.#left = false
     try {
@@ -199,6 +201,9 @@ export class Tables {
         return
       case 'sweep':
         this.#sweep(write.now)
+        return
+      case 'remove':
+        this.#remove(write.organization)
         return
       case 'probe':
         this.#sql("INSERT OR REPLACE INTO meta (name, value) VALUES ('probe', ?)").run(Buffer.from(String(write.now)))
@@ -418,6 +423,11 @@ export class Tables {
       this.#delete('spend', key, `period = '${period}' AND number < ?`, periodIndex(period, past))
   }
 
+  #remove(organization: string): void {
+    for (const table of ['idempotency', 'records']) this.#delete(table, 'rowid', 'organization = ?', organization)
+    for (const table of ['levels', 'spend']) this.#sql(`DELETE FROM ${table} WHERE organization = ?`).run(organization)
+  }
+
   /**
    * Deletes old rows, those of `ship` only when they were shipped, and the sums of months that are over. The row of the
    * position itself stays, too: it shows that the position is right.
@@ -451,7 +461,7 @@ export class Tables {
   }
 
   /** Deletes one slice. */
-  #delete(table: string, key: string, where: string, ...limits: number[]): void {
+  #delete(table: string, key: string, where: string, ...limits: (number | string)[]): void {
     const { changes } = this.#sql(
       `DELETE FROM ${table} WHERE (${key}) IN (SELECT ${key} FROM ${table} WHERE ${where} LIMIT ${SWEEP_ROWS})`,
     ).run(...limits)

@@ -19,6 +19,8 @@ export interface Writer {
   sweep(now: number): Promise<boolean>
   /** Why the last group failed, or a message that the present one takes very long; undefined otherwise. */
   readonly failure: string | undefined
+  /** Removes one slice of what an organization has beside its account. Resolves and rejects as `sweep` does. */
+  remove(organization: string): Promise<boolean>
   /** As of the last group. */
   readonly kept: KeptStats
   /** Resolves when all writes so far have been committed or have failed. */
@@ -40,6 +42,9 @@ export class InlineWriter implements Writer {
   sweep(now: number): Promise<boolean> {
     return this.#apply({ op: 'sweep', now })
   }
+  remove(organization: string): Promise<boolean> {
+    return this.#apply({ op: 'remove', organization })
+  }
   #apply(write: Write): Promise<boolean> {
     try {
       return Promise.resolve(this.#tables.apply([write]))
@@ -55,7 +60,7 @@ export class InlineWriter implements Writer {
 /** One write that waits for its commit. */
 interface Job {
   write: Write
-  /** @param left whether a sweep of its group has left expired rows */
+  /** @param left whether a slice in its group has left rows */
   resolve(left: boolean): void
   reject(error: Error): void
 }
@@ -98,8 +103,16 @@ export class ThreadWriter implements Writer {
   }
 
   sweep(now: number): Promise<boolean> {
+    return this.#slice({ op: 'sweep', now })
+  }
+
+  remove(organization: string): Promise<boolean> {
+    return this.#slice({ op: 'remove', organization })
+  }
+
+  #slice(write: Write): Promise<boolean> {
     return new Promise((resolve, reject) => {
-      this.#queue.push({ write: { op: 'sweep', now }, resolve, reject })
+      this.#queue.push({ write, resolve, reject })
       this.#pump()
     })
   }

@@ -7,12 +7,14 @@ import { describe, type TestContext, test } from 'node:test'
 import { Validator } from '@seriousme/openapi-schema-validator'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { parse } from 'yaml'
+import { formatUsd } from '../../core/canon/money.ts'
 import { defaultYaml, sha256, startGateway, type TestGateway } from '../e2e/harness.ts'
 import { eventually } from '../eventually.ts'
 import { engines } from '../stores/redis-server.ts'
 
 const document = parse(readFileSync(path.join(import.meta.dirname, '../../docs/admin-api.yaml'), 'utf8'))
 const ajv = new Ajv2020({ strict: false })
+ajv.addFormat('date-time', text => !Number.isNaN(Date.parse(text)))
 ajv.addSchema({ $id: 'doc', components: document.components })
 
 const READ = 'adm-read-0001'
@@ -95,6 +97,9 @@ for (const [name, skip, newUrl] of engines()) {
       const again = await call(g, 'POST', 'organizations', { body: made })
       assert.deepEqual([again.status, again.body], [200, { ...created.body, created: false }])
       assert.equal((await call(g, 'POST', 'organizations', { body: { ...made, plan: 'tier2' } })).status, 409)
+      // The same amount, spelled in another way.
+      const spelled = { ...made, limits: { ...made.limits, daily_spend_usd: 9.5 } }
+      assert.equal((await call(g, 'POST', 'organizations', { body: spelled })).status, 200)
       const here = 'organizations/a%2Fb'
       const key = await call(g, 'POST', `${here}/keys`, { body: { id: 'k1' } })
       assert.equal(key.status, 201)
@@ -107,14 +112,18 @@ for (const [name, skip, newUrl] of engines()) {
       const used = shown.body.limits.find((limit: any) => limit.dimension === 'requests' && limit.per === 'day')
       assert.deepEqual([used.capacity, used.used], [500, 1])
       assert.ok(shown.body.spend.day > 0 && shown.body.spend.month === shown.body.spend.day)
+      const { day } = shown.body.spend
+      assert.deepEqual(shown.body.spend_usd, { day: formatUsd(day, 9), month: formatUsd(day, 9) })
+      const money = shown.body.limits.find((limit: any) => limit.dimension === 'spend' && limit.per === 'day')
+      assert.deepEqual([money.capacity_usd, money.used_usd], ['9.50', formatUsd(day, 9)])
       assert.deepEqual(
         shown.body.keys.map((k: any) => [k.id, k.status]),
         [['k1', 'active']],
       )
       const { usage } = (await call(g, 'GET', `${here}/usage`)).body
       assert.deepEqual(
-        usage.map((sum: any) => [sum.key, sum.model, sum.requests, sum.cost]),
-        [['k1', 'eb1-preview', 1, shown.body.spend.day]],
+        usage.map((sum: any) => [sum.key, sum.model, sum.requests, sum.cost, sum.cost_usd]),
+        [['k1', 'eb1-preview', 1, day, formatUsd(day, 9)]],
       )
       const rotated = await call(g, 'POST', `${here}/keys/k1/rotate`, { body: { id: 'k2', grace: '1h' } })
       assert.equal(rotated.status, 201)
@@ -323,7 +332,7 @@ for (const [name, skip, newUrl] of engines()) {
       const { request_id, time, model, provider, surface, outcome, input, output, cost, duration_ms, ttfb_ms } = last
       assert.deepEqual(exchanges[0], {
         ...{ request_id, time, key: 'k1', model, provider, surface, outcome, input, output, cost },
-        ...{ duration_ms, ttfb_ms },
+        ...{ cost_usd: formatUsd(cost, 9), duration_ms, ttfb_ms },
       })
       assert.ok(cost > 0 && input > 0)
       const some = async (query: string) =>
@@ -395,7 +404,12 @@ test('each path needs a token, changes need the role operate, and no page of ano
     [READ, 'read', 'token:ci'],
     [OPERATE, 'operate', 'token:ops'],
   ] as const)
-    assert.deepEqual((await call(g, 'GET', 'caller', { token })).body, { by, role })
+    assert.deepEqual((await call(g, 'GET', 'caller', { token })).body, {
+      by,
+      role,
+      acts_for: 'optional',
+      actions: null,
+    })
   const own = { origin: g.gateway.adminAddress! }
   const body = { id: 'x', plan: 'tier1' }
   assert.equal((await call(g, 'POST', 'organizations', { body, headers: own })).status, 201)
@@ -405,7 +419,9 @@ test('each path needs a token, changes need the role operate, and no page of ano
 test('without a token nothing can be changed, on loopback too, and a foreign name is refused', async t => {
   const g = await start('sqlite::memory:', 'hosts: []')
   t.after(() => g.close())
-  assert.deepEqual((await call(g, 'GET', 'caller', { token: null })).body, { by: '', role: 'read' })
+  assert.deepEqual((await call(g, 'GET', 'caller', { token: null })).body, {
+    ...{ by: '', role: 'read', acts_for: 'optional', actions: null },
+  })
   for (const [method, where] of operations) {
     const body = method === 'GET' ? undefined : { id: 'x', plan: 'tier1' }
     const { status } = await call(g, method, where, { body, token: null })

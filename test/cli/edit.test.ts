@@ -40,7 +40,7 @@ function commonEnd(a: string, b: string): number {
 for (const [name, text] of layouts) {
   test(`an edit changes one thing and no comment: ${name}`, () => {
     const before = parse(text)
-    const revoked = setKeyMember(text, ['organizations'], 'a', 'x', 'status', 'revoked')!
+    const revoked = setKeyMember(text, ['organizations'], 'a', 'x', ['status'], 'revoked')!
     const expected = structuredClone(before)
     expected.organizations.a.keys[0].status = 'revoked'
     assert.deepEqual(parse(revoked), expected)
@@ -77,7 +77,7 @@ test('organizations without keys get a list, in their own style', () => {
 test('what is not in the text is not edited', () => {
   const text = layouts[0]![1]
   assert.equal(addKey(text, ['organizations'], 'zzz', key), null)
-  assert.equal(setKeyMember(text, ['organizations'], 'a', 'zzz', 'status', 'revoked'), null)
+  assert.equal(setKeyMember(text, ['organizations'], 'a', 'zzz', ['status'], 'revoked'), null)
   assert.equal(addKey('organizations: { file: ./x.yaml }\n', ['organizations'], 'a', key), null)
   assert.equal(addPlugin('version: 1\n', './x.ts', 'p', 0, 'x'), null)
   assert.equal(addPlugin('pipelines: { p: [a, b] }\nplugins: { file: ./x.yaml }\n', './x.ts', 'p', 0, 'x'), null)
@@ -123,7 +123,7 @@ test('setting a status touches that key alone', () => {
           : `      - { id: "${k.id}", status: ${k.status} } # ${k.id}`,
       )
       const text = `organizations:\n  a:\n    keys:\n${lines.join('\n')}\n    plan: p\n`
-      const edited = setKeyMember(text, ['organizations'], 'a', chosen.id, 'status', next)!
+      const edited = setKeyMember(text, ['organizations'], 'a', chosen.id, ['status'], next)!
       assert.deepEqual(
         parse(edited).organizations.a.keys,
         list.map(k => ({ id: k.id, status: k.id === chosen.id ? next : k.status })),

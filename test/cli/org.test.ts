@@ -139,6 +139,12 @@ for (const [name, skip, url] of [
       )
       assert.equal(next, null)
       const [, revoke, rotate, set, create] = entries
+      // What is made with a key: who made it, when, and how its secret ends.
+      for (const { after } of [create, rotate])
+        for (const made of Object.values<any>(after.keys)) {
+          assert.match(`${made.creator} ${made.created} ${made.hint}`, /^cli:\S+ 2\d{3}-\S+Z \S{4}$/)
+          for (const name of ['creator', 'created', 'hint']) delete made[name]
+        }
       assert.deepEqual(create.after, { plan: 'tier1', keys: { key_1: { status: 'active' } } })
       assert.deepEqual([create.before, set.before, set.after], [null, { plan: 'tier1' }, { plan: 'tier2' }])
       assert.deepEqual(rotate.after.keys, {

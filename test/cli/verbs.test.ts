@@ -116,8 +116,10 @@ test('[AUTH-3] key new shows the secret once and writes only its digest', async 
   assert.match(out, /^sk-[A-Za-z0-9_-]{43}$/)
   assert.match(err, /key_1 of demo/)
   const digest = createHash('sha256').update(out).digest('hex')
-  const line = `      - { id: key_1, sha256: "${digest}", status: active }\n`
-  assert.equal(read(), YAML.replace('# sk-demo\n', `# sk-demo\n${line}`))
+  const line = /\n {6}- \{ id: key_1, sha256: "(\w+)", hint: (\S+), creator: "?cli:\S+, created: \S+, status: active \}/
+  const [whole, written, hint] = line.exec(read())!
+  assert.deepEqual([written, hint!.replaceAll('"', '')], [digest, out.slice(-4)])
+  assert.equal(read().replace(whole, ''), YAML)
   assert.ok(!read().includes(out))
   assert.equal((await sluice('check', file)).code, 0)
 })
@@ -141,7 +143,10 @@ test('[AUTH-5] stage, revoke, activate: one line each changes', async t => {
   const { file, read } = folder(t)
   const staged = await sluice('key', 'stage', 'demo', 'key_demo', '--config', file)
   assert.equal(staged.code, 0)
-  assert.match(read(), /id: key_demo_2, sha256: "[0-9a-f]{64}", status: staged \}/)
+  assert.match(
+    read(),
+    /id: key_demo_2, sha256: "[0-9a-f]{64}", hint: \S{4,6}, creator: "?cli:\w+"?, created: \S+, status: staged \}/,
+  )
   assert.ok(staged.err.includes(`npx sluice key revoke demo key_demo --config ${file}, then npx sluice key activate`))
   assert.equal((await sluice('key', 'revoke', 'demo', 'key_demo', '--config', file)).code, 0)
   assert.equal((await sluice('key', 'activate', 'demo', 'key_demo_2', '--config', file)).code, 0)
@@ -155,12 +160,55 @@ test('[AUTH-5] stage, revoke, activate: one line each changes', async t => {
   assert.deepEqual([back.code, back.err], [1, 'key_demo is revoked, and stays so; make a new key instead'])
 })
 
+test('a key of the file is labelled, set, shown, replaced with what it may do, and deleted', async t => {
+  const { file, read } = folder(t)
+  const good = async (...args: string[]) => {
+    const { code, out, err } = await sluice('key', ...args, '--config', file)
+    assert.equal(code, 0, err)
+    return out
+  }
+  const secret = await good('new', 'demo', 'label=CI server', 'requests_per_minute=5', 'models=[eb1-preview]')
+  const shown = JSON.parse(await good('show', 'demo', 'key_1', '--json'))
+  assert.deepEqual(
+    [shown.label, shown.hint, shown.limits, shown.models, shown.last_used],
+    ['CI server', secret.slice(-4), { requests_per_minute: 5 }, ['eb1-preview'], null],
+  )
+  await good('set', 'demo', 'key_1', 'requests_per_minute=7', 'label=', 'expires=2999-01-01T00:00:00Z')
+  const set = JSON.parse(await good('show', 'demo', 'key_1', '--json'))
+  assert.deepEqual(
+    [set.label, set.limits, set.expires],
+    [undefined, { requests_per_minute: 7 }, '2999-01-01T00:00:00.000Z'],
+  )
+  assert.match(await good('show', 'demo', 'key_1'), /ends in \S{4}[\s\S]*requests_per_minute +7/)
+  await good('stage', 'demo', 'key_1')
+  const staged = JSON.parse(await good('show', 'demo', 'key_2', '--json'))
+  assert.deepEqual(
+    [staged.status, staged.limits, staged.models, staged.expires],
+    ['staged', { requests_per_minute: 7 }, ['eb1-preview'], null],
+  )
+  for (const id of ['key_1', 'key_2']) await good('delete', 'demo', id)
+  assert.equal(read(), YAML)
+  await good('delete', 'demo', 'key_demo')
+  assert.match(read(), /keys:\n(.*\n)? *\[\]/)
+  assert.equal(await good('list', 'demo'), 'no keys')
+  for (const [member, why] of [
+    ['status=revoked', /key activate and key revoke/],
+    ['hint=abcd', /made with the key/],
+  ] as const) {
+    await good('new', 'empty')
+    const { code, err } = await sluice('key', 'set', 'empty', 'key_1', member, '--config', file)
+    assert.equal(code, 2)
+    assert.match(err, why)
+    await good('delete', 'empty', 'key_1')
+  }
+})
+
 test('key edits a flow mapping, an empty list, and an included file', async t => {
   const { file, read, dir } = folder(t)
   assert.equal((await sluice('key', 'new', 'empty', '--id', 'k', '--staged', '--config', file)).code, 0)
   assert.match(
     read(),
-    /empty: \{ plan: tier1, keys: \[\{ id: k, sha256: "[0-9a-f]{64}", status: staged \}\] \} {3}# no keys yet/,
+    /empty: \{ plan: tier1, keys: \[\{ id: k, sha256: "[0-9a-f]{64}",[^}]* status: staged \}\] \} {3}# no keys yet/,
   )
 
   const [main, accounts] = YAML.split('organizations:\n') as [string, string]

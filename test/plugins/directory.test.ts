@@ -331,3 +331,37 @@ test('names that belong to nobody are bounded as keys are', async () => {
   assert.deepEqual(new Set(outcomes), new Set([null, 'route_capacity']))
   assert.equal(store.asked, 2)
 })
+
+// A raise that outlived its end would be a limit that nobody holds.
+test('a raise of an account ends when it says so, in the file and in the store, without a change', async () => {
+  const until = new Date(1_700_000_000_000 + 5000).toISOString()
+  const raises = [{ until, limits: { requests_per_minute: 50 }, model_limits: {} }]
+  const filed = {
+    ...caller({
+      id: 'filed',
+      limits: { requests_per_minute: 10 },
+      raises: [{ ...raises[0], until: Date.parse(until) }],
+    } as never),
+  }
+  const key = { ...filed.key, sha256: digest('sk-filed'), expires: null }
+  const organizations = { filed: { ...filed.organization, status: 'active', keys: [key] } }
+  const { store, clock, accounts, follow } = await house(undefined, { organizations })
+  store.put('sk-stored', 'stored', { limits: { requests_per_minute: 10 }, raises })
+  await follow()
+  const limitOf = (secret: string) => {
+    const found = accounts.find(secret, client, clock.now())
+    assert.ok(found && !(found instanceof Promise))
+    return [found.organization.limits.requests_per_minute, found] as const
+  }
+  for (const secret of ['sk-filed', 'sk-stored']) {
+    const [limit, first] = limitOf(secret)
+    assert.equal(limit, 50)
+    assert.equal(limitOf(secret)[1], first, 'one identity while the raise holds')
+  }
+  const asked = store.asked
+  clock.advance(4600)
+  assert.equal(limitOf('sk-filed')[0], 50)
+  clock.advance(200)
+  for (const secret of ['sk-filed', 'sk-stored']) assert.equal(limitOf(secret)[0], 10)
+  assert.equal(store.asked, asked)
+})

@@ -296,3 +296,23 @@ test('[REQ-1] a plan without reasoning takes a request that asks for none', asyn
   for (const reasoning of [{}, { effort: 'none' }, { thinking: 'disabled' }])
     assert.equal(await judge(none, { reasoning }), null)
 })
+
+// ---- prices of plan and organization --------------------------------------------------------------------------------
+
+test('a model has the price of plan or organization in place of its own, and may have no other', async () => {
+  const price = { input: 7, output: 8, list: 'organization' }
+  const who = caller({ prices: { unpriced: price, large: price } } as never)
+  for (const [name, expected] of [
+    ['unpriced', price],
+    ['big', price],
+    ['small', models['small']!.price],
+  ] as const) {
+    const { exchange, refused } = await ask({ model: name }, { who })
+    assert.equal(refused, undefined)
+    assert.deepEqual(exchange.get(model).price, expected)
+  }
+  // The same object each time: what is kept by model is kept once.
+  const [first, second] = await Promise.all([ask({ model: 'large' }, { who }), ask({ model: 'large' }, { who })])
+  assert.equal(first.exchange.get(model), second.exchange.get(model))
+  assert.deepEqual((await ask({ model: 'unpriced' })).refused, [404, 'model_not_found', 'model'])
+})

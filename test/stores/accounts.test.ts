@@ -410,7 +410,7 @@ describe('redis: names', { skip: skipWithoutRedis }, () => {
     for (let i = 0; i < 500; i++)
       await asBefore(client, `o${i}`, { plan: i % 5 === 0 ? 'gold' : 'silver' }, [['key_1', { models: ['fast'] }]])
     await (await openAccounts(url)).close()
-    assert.deepEqual(await client.redis.hmget(FORMAT, 'version', 'min_reader'), ['2', '1'])
+    assert.deepEqual(await client.redis.hmget(FORMAT, 'version', 'min_reader'), ['3', '1'])
     assert.equal(await client.redis.zcard(`${TAG}used:plan:gold`), 100)
     assert.deepEqual(await counts(accounts), ['model fast 500', 'plan gold 100', 'plan silver 400'])
   })

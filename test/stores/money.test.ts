@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { cost, exposure, formatUsd } from '../../core/canon/money.ts'
+import { alwaysCosts, cost, exposure, formatUsd, outputWithin, type Price, priceUsed } from '../../core/canon/money.ts'
 
 const price = { input: 1_250_000, output: 10_000_000 }
 
@@ -68,4 +68,65 @@ test('amounts print exactly, cut to six decimals', () => {
   assert.equal(formatUsd(999, 9), '0.000000999')
   assert.equal(formatUsd(-1_500_000_000), '-1.50')
   assert.equal(formatUsd(1_000_000_000_000_000), '1000000.00')
+})
+
+const rates = {
+  input: fc.nat({ max: 1e7 }),
+  output: fc.nat({ max: 1e7 }),
+  cached: fc.option(fc.nat({ max: 1e7 }), { nil: undefined }),
+  cache_write: fc.option(fc.nat({ max: 1e7 }), { nil: undefined }),
+}
+const anyPrice = fc
+  .tuple(
+    fc.record(rates),
+    fc.uniqueArray(fc.record({ above: fc.integer({ min: 1, max: 2000 }), ...rates }), {
+      selector: step => step.above,
+      maxLength: 4,
+    }),
+  )
+  .map(([own, steps]) => {
+    const defined = <T extends object>(of: T) =>
+      Object.fromEntries(Object.entries(of).filter(([, value]) => value !== undefined)) as T
+    return { ...defined(own), steps: steps.map(defined).sort((a, b) => a.above - b.above) } as unknown as Price
+  })
+
+test('a cost has the step that the prompt passes, and rates of its own for what a cache read and wrote', () => {
+  const tokens = fc.nat({ max: 3000 })
+  fc.assert(
+    fc.property(anyPrice, tokens, tokens, tokens, tokens, (price, input, cached, cacheWrite, output) => {
+      const passed = price.steps!.filter(({ above }) => input > above).at(-1)
+      const own = passed ?? price
+      const read = Math.min(cached, input)
+      const written = Math.min(cacheWrite, input - read)
+      const deci =
+        (input - read - written) * own.input * 10 +
+        read * (own.cached === undefined ? own.input : own.cached * 10) +
+        written * (own.cache_write ?? own.input) * 10 +
+        output * own.output * 10
+      assert.equal(cost({ input, cached, cacheWrite, output }, price), Math.round(deci / 10_000))
+      assert.equal(priceUsed(price, input), passed ? `model>${passed.above}` : 'model')
+      assert.equal(
+        priceUsed({ ...price, list: 'plan:gold' }, input),
+        passed ? `plan:gold>${passed.above}` : 'plan:gold',
+      )
+    }),
+    { numRuns: 2000 },
+  )
+})
+
+// What is reserved covers the bill, however the provider's cache behaves: else a cap of spend could be passed.
+test('exposure is never below a cost of the same tokens, and outputWithin is its inverse', () => {
+  const tokens = fc.nat({ max: 3000 })
+  fc.assert(
+    fc.property(anyPrice, tokens, tokens, tokens, tokens, (price, input, cached, cacheWrite, output) => {
+      const most = exposure(input, output, price)
+      assert.ok(cost({ input, cached, cacheWrite, output }, price) <= most)
+      // Less may be billed than is sent, and a lower step may be the dearer one.
+      assert.ok(cost({ input: Math.min(input, cached), cached: 0, cacheWrite, output }, price) <= most)
+      const within = outputWithin(most, input, price)
+      if (Number.isFinite(within)) assert.ok(exposure(input, within, price) <= most + 1)
+      if (alwaysCosts(price) && input > 2000 && output > 2000) assert.ok(most > 0)
+    }),
+    { numRuns: 2000 },
+  )
 })

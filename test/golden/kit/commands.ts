@@ -1,7 +1,7 @@
 /** Runs a book of command lines, and records the exit code, both outputs, and the files that each command writes. */
 import { createHash } from 'node:crypto'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { tmpdir, userInfo } from 'node:os'
 import { dirname, join, relative } from 'node:path'
 import { type Book, type Case, marked } from './book.ts'
 import { configuration, ROOT, sluice } from './gateway.ts'
@@ -48,6 +48,7 @@ async function run({ argv, base, input, files = {}, typed = '' }: Command): Prom
     const normaliser = new Normaliser([
       ...secrets(out),
       [folder, '‹folder›'],
+      [`cli:${userInfo().username}`, 'cli:‹user›'],
       ...ways.map((way): [string, string] => [way, '‹root›']),
     ])
     const lines = [`exit ${code}`]
@@ -68,6 +69,11 @@ function secrets(out: string): [string, string][] {
   return [...new Set(out.match(/\bsk-[A-Za-z0-9_-]{43}/g) ?? [])].flatMap((secret, i): [string, string][] => [
     [secret, `sk-‹secret ${i + 1}›`],
     [createHash('sha256').update(secret).digest('hex'), `‹sha256 of secret ${i + 1}›`],
+    // In quotes where YAML would read another thing than text.
+    ...['', '"'].map((quote): [string, string] => [
+      `hint: ${quote}${secret.slice(-4)}${quote}`,
+      `hint: ‹end of secret ${i + 1}›`,
+    ]),
   ])
 }
 

@@ -1,0 +1,49 @@
+/** Reads price lists: of models, and those of plans and organizations that take their place. */
+import type { Price, Rates } from '../core/canon/money.ts'
+import type { Arrives } from '../core/tools/vocabulary.ts'
+import type { priceList } from './schema.ts'
+import type { Path } from './source.ts'
+
+export type RawPrice = Arrives<typeof priceList>
+
+/**
+ * A price, with its steps in order.
+ * @param list whose list it is; undefined for the model's own
+ * @param tell called with each fault, and the path of the member in the price
+ */
+export function readPrice(
+  { steps, ...rates }: RawPrice,
+  list: string | undefined,
+  tell: (path: Path, message: string) => void,
+): Price {
+  const above = steps?.map(step => step.above) ?? []
+  const twin = above.findIndex((tokens, i) => above.indexOf(tokens) < i)
+  if (twin >= 0) tell(['steps', twin, 'above'], `an earlier step is above ${above[twin]} too; write one of them`)
+  return {
+    ...rates,
+    ...(steps && { steps: [...steps].sort((a, b) => a.above - b.above) }),
+    ...(list !== undefined && { list }),
+  }
+}
+
+/**
+ * Says where a price differs from the specification, by which a read from a cache costs a tenth of the input, and a
+ * write the input.
+ */
+export function warnOfOtherRates(price: RawPrice, warn: (path: Path, message: string) => void): void {
+  const usd = (pico: number) => `${pico / 1e6}`
+  const look = ({ input, cached, cache_write }: Rates, at: Path) => {
+    if (cached !== undefined && cached * 10 !== input)
+      warn(
+        [...at, 'cached'],
+        `cached is ${usd(cached)}, and the specification bills reads from a cache at a tenth of input, ${usd(input / 10)}; left out, it is that`,
+      )
+    if (cache_write !== undefined && cache_write !== input)
+      warn(
+        [...at, 'cache_write'],
+        `cache_write is ${usd(cache_write)}, and the specification bills writes to a cache as input, ${usd(input)}; left out, it is that`,
+      )
+  }
+  look(price, [])
+  for (const [i, step] of (price.steps ?? []).entries()) look(step, ['steps', i])
+}
