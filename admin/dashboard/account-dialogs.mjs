@@ -1,5 +1,5 @@
 /**
- * The dialogs that make, rotate and revoke a key. A new secret is shown in its dialog and nowhere else: it leaves the
+ * The dialogs that make, change, replace, revoke and delete a key. A new secret is shown in its dialog and nowhere else: it leaves the
  * document when the dialog closes.
  */
 import { call, isOpen, wordsOf } from './api.mjs'
@@ -39,10 +39,83 @@ export class AccountDialogs {
   /** @param account { id, etag, keys } as it is shown */
   make(account) {
     const id = idField('Id of the new key', freeId(account.keys))
-    this.#show(`Make a key of ${account.id}`, 'Make the key', [id.node], async () => {
-      const { body } = await change(account, 'keys', { id: id.value() })
+    const label = field('key-label', 'What it is for (may be empty)', '', { maxlength: '128' })
+    this.#show(`Make a key of ${account.id}`, 'Make the key', [id.node, label.node], async () => {
+      const named = label.value() === '' ? {} : { label: label.value() }
+      const { body } = await change(account, 'keys', { id: id.value(), ...named })
       this.#tell(account, body, 'It works within a second.')
     })
+  }
+
+  /** Label, end, models and limits. Of the settings as they were shown, what is not in the dialog stays. */
+  set(account, key) {
+    const { label = '', expires = '', models = 'all', limits = {} } = account.keys.find(one => one.id === key).settings
+    const named = field('key-label', 'What it is for', label, { maxlength: '128' })
+    const ends = field('key-ends', 'When it ends, such as 2027-01-31T00:00:00Z; empty: never', expires ?? '')
+    const which = field('key-models', 'Models, with commas between; all', [models].flat().join(', '))
+    const lines = Object.entries(limits ?? {}).map(([name, value]) => `${name}: ${value}`)
+    const narrow = area('key-limits', 'Limits, one a line, such as requests_per_minute: 10', lines.join('\n'))
+    this.#show(
+      `Change ${key} of ${account.id}`,
+      'Change the key',
+      [named.node, ends.node, which.node, narrow.node],
+      async () => {
+        const wanted = limitsIn(narrow.value())
+        const gone = Object.keys(limits ?? {}).filter(name => !(name in wanted))
+        const names = which
+          .value()
+          .split(',')
+          .map(name => name.trim())
+        await change(
+          account,
+          path(key),
+          {
+            label: named.value() || null,
+            expires: ends.value() || null,
+            models: which.value() === 'all' || which.value() === '' ? null : names,
+            limits: { ...Object.fromEntries(gone.map(name => [name, null])), ...wanted },
+          },
+          'PATCH',
+        )
+        this.#changed = true
+        this.#close(`${key} is changed.`)
+      },
+    )
+  }
+
+  /** Makes a staged key beside this one. */
+  stage(account, key) {
+    const id = idField('Id of the new key', freeId(account.keys))
+    const parts = [
+      h(
+        'p',
+        {},
+        `A new key, with the label, rights and limits of this one, works beside it. When your clients use it, revoke ${key} and activate the new one.`,
+      ),
+      id.node,
+    ]
+    this.#show(`Stage a replacement of ${key} of ${account.id}`, 'Stage the key', parts, async () => {
+      const {
+        status: _,
+        expires: _end,
+        hint: _hint,
+        creator: _who,
+        created: _when,
+        ...own
+      } = account.keys.find(one => one.id === key).settings
+      const { body } = await change(account, 'keys', { ...own, id: id.value(), status: 'staged' })
+      this.#tell(account, body, `${key} works until it is revoked.`)
+    })
+  }
+
+  delete(account, key) {
+    const words = `It is revoked, as far as it is not, and leaves all lists. Ledger rows and audit stay. The id ${key} is not given again. This cannot be undone.`
+    const act = async () => {
+      await change(account, path(key), undefined, 'DELETE')
+      this.#changed = true
+      this.#close(`${key} is deleted.`)
+    }
+    this.#show(`Delete ${key} of ${account.id}?`, `Delete ${key}`, [h('p', {}, words)], act, 'danger')
   }
 
   rotate(account, key) {
@@ -184,8 +257,30 @@ export class AccountDialogs {
 
 const path = key => `keys/${encodeURIComponent(key)}`
 
-function change({ id, etag }, what, body) {
-  return call(`organizations/${encodeURIComponent(id)}/${what}`, { method: 'POST', etag, body })
+function change({ id, etag }, what, body, method = 'POST') {
+  return call(`organizations/${encodeURIComponent(id)}/${what}`, { method, etag, body })
+}
+
+/** Limits as they are written in a dialog, one a line. What is no number goes as text: the answer says what is wrong. */
+function limitsIn(lines) {
+  const limits = {}
+  for (const line of lines.split('\n')) {
+    const [, name, value] = /^\s*(\S+?)\s*[:=]\s*(.*?)\s*$/.exec(line) ?? []
+    if (name) limits[name] = /_usd/.test(name) || Number.isNaN(Number(value)) ? value : Number(value)
+    else if (line.trim() !== '') limits[line.trim()] = ''
+  }
+  return limits
+}
+
+function field(id, label, value, more = {}) {
+  const input = h('input', { id, value, autocomplete: 'off', ...more })
+  return { node: h('p', {}, h('label', { for: id }, label), input), value: () => input.value.trim() }
+}
+
+function area(id, label, value) {
+  const input = h('textarea', { id, rows: '4', spellcheck: 'false' })
+  input.value = value
+  return { node: h('p', {}, h('label', { for: id }, label), input), value: () => input.value }
 }
 
 const heading = title => h('h2', { id: 'dialog-title' }, title)

@@ -20,9 +20,12 @@ const SECRET = /^sk-/
 const at = id => document.getElementById(id)
 const view = new AccountView(at('account'), {
   make: account => dialogs.make(account),
+  set: (account, key) => dialogs.set(account, key),
+  stage: (account, key) => dialogs.stage(account, key),
   rotate: (account, key) => dialogs.rotate(account, key),
-  revoke: (account, key) => dialogs.revoke(account, key),
   activate: (account, key) => dialogs.activate(account, key),
+  revoke: (account, key) => dialogs.revoke(account, key),
+  delete: (account, key) => dialogs.delete(account, key),
 })
 const dialogs = new AccountDialogs(at('dialog'), ended)
 themeButton(at('theme'))

@@ -12,7 +12,7 @@ export class AccountView {
   #shown = null
   #parts = null
 
-  /** @param actions { make(account), rotate(account, key), revoke(account, key), activate(account, key) } */
+  /** @param actions { make(account) }, and with a key { set, stage, rotate, activate, revoke, delete }(account, key) */
   constructor(parent, actions) {
     this.#parent = parent
     this.#actions = actions
@@ -50,12 +50,7 @@ export class AccountView {
     const keyRows = new Rows(
       keys,
       key => key.id,
-      key =>
-        keyRow(key, {
-          rotate: () => this.#actions.rotate(now, key.id),
-          revoke: () => this.#actions.revoke(now, key.id),
-          activate: () => this.#actions.activate(now, key.id),
-        }),
+      key => keyRow(key, action => this.#actions[action](now, key.id)),
     )
     const used = list(
       'Table of use',
@@ -160,15 +155,25 @@ function fit(node, children) {
 
 const badge = (words, kind) => h('span', { class: `badge ${kind ?? ''}` }, words)
 
-function badgesOf({ status, place, plan, billing, version }) {
+function badgesOf({ status, place, plan, billing, version, name }) {
   const paid = billing === 'free' ? ', free' : ''
   const where = place === 'file' ? 'in gateway.yaml' : `in the store, version ${version}`
-  return [badge(status, STATUSES[status]), ' ', h('span', { class: 'muted' }, `plan ${plan}${paid} · ${where}`)]
+  return [
+    badge(status, STATUSES[status]),
+    ' ',
+    h('span', { class: 'muted' }, `${name === null ? '' : `${name} · `}plan ${plan}${paid} · ${where}`),
+  ]
 }
 
-function notesOf({ id, place, status, faults }) {
+function notesOf({ id, place, status, faults, leaves }) {
   const notes = faults.map(fault => ['bad', 'It cannot be used as it is stored.', fault])
-  if (status === 'disabled')
+  if (leaves !== null)
+    notes.push([
+      'warn',
+      'Deleted.',
+      `It is removed after ${moment(Date.parse(leaves))}. \`npx sluice org enable ${id}\` takes it back until then.`,
+    ])
+  else if (status === 'disabled')
     notes.push(['warn', 'Disabled.', `Its keys answer 401. \`npx sluice org enable ${id}\` takes it back.`])
   if (place === 'file')
     notes.push([
@@ -195,28 +200,34 @@ function list(label, columns, key, make) {
   }
 }
 
-function keyRow(key, { rotate, revoke, activate }) {
+/** What can be done with a key, by its state. */
+const KEY_ACTIONS = [
+  ['set', 'Change', ({ alive }) => alive],
+  ['activate', 'Activate', ({ status }) => status === 'staged'],
+  ['stage', 'Stage', ({ alive, over }) => alive && !over],
+  ['rotate', 'Rotate', ({ alive, over }) => alive && !over],
+  ['revoke', 'Revoke', ({ alive }) => alive],
+  ['delete', 'Delete', ({ alive, over }) => !alive || over],
+]
+
+/** @param act called with the name of an action */
+function keyRow(key, act) {
   const status = h('span', { class: 'badge' })
   const ends = h('span', { class: 'use' })
+  const about = h('p', { class: 'muted' })
   const limits = limitList()
-  const button = (words, act) =>
-    h('button', { type: 'button', onclick: act }, words, h('span', { class: 'hidden' }, ` ${key.id}`))
-  const [activating, rotating, revoking] = [
-    button('Activate', activate),
-    button('Rotate', rotate),
-    button('Revoke', revoke),
-  ]
-  const node = h(
-    'li',
-    { class: 'key' },
-    h('p', {}, h('code', {}, key.id), status, ends, h('span', { class: 'tools' }, activating, rotating, revoking)),
-    limits.node,
-  )
+  const buttons = KEY_ACTIONS.map(([action, words, when]) => {
+    const name = h('span', { class: 'hidden' }, ` ${key.id}`)
+    return { when, node: h('button', { type: 'button', onclick: () => act(action) }, words, name) }
+  })
+  const tools = h('span', { class: 'tools' }, ...buttons.map(({ node }) => node))
+  const node = h('li', { class: 'key' }, h('p', {}, h('code', {}, key.id), status, ends, tools), about, limits.node)
   return {
     node,
     update(now) {
       const over = now.expires !== null && Date.parse(now.expires) <= Date.now()
-      const word = over && now.status !== 'revoked' ? 'ended' : now.status
+      const alive = now.status !== 'revoked'
+      const word = over && alive ? 'ended' : now.status
       text(status, word)
       attribute(status, 'class', `badge ${STATUSES[word] ?? ''}`)
       const narrowed = [
@@ -226,13 +237,25 @@ function keyRow(key, { rotate, revoke, activate }) {
       ].filter(Boolean)
       const end = now.expires === null ? [] : [`${over ? 'ended' : 'ends'} ${moment(Date.parse(now.expires))}`]
       text(ends, [...end, ...narrowed].join(' · '))
-      const alive = now.status !== 'revoked'
-      activating.hidden = !(now.mayChange && now.status === 'staged')
-      rotating.hidden = !(now.mayChange && alive && !over)
-      revoking.hidden = !(now.mayChange && alive)
+      text(about, aboutKey(now))
+      for (const button of buttons)
+        button.node.hidden = !(now.mayChange && button.when({ status: now.status, alive, over }))
       limits.update(now.limits ?? [])
     },
   }
+}
+
+/** What a key is for, by what people tell it from others, and when it was last used. */
+function aboutKey({ label, hint, creator, created, last_used }) {
+  const made = [creator === null ? '' : `by ${creator}`, created === null ? '' : moment(Date.parse(created))]
+  return [
+    label ?? '',
+    hint === null ? '' : `secret ends in ${hint}`,
+    made.some(Boolean) ? `made ${made.filter(Boolean).join(', ')}` : '',
+    last_used === null ? 'not used of late' : `last used in the hour from ${moment(Date.parse(last_used))}`,
+  ]
+    .filter(Boolean)
+    .join(' · ')
 }
 
 /** A row whose cells are made anew when something of it has changed. */
@@ -276,11 +299,11 @@ const exchangeRow = () =>
   ])
 
 const changeRow = () =>
-  plainRow(({ time, operation, key, by, address }) => [
+  plainRow(({ time, operation, key, by, actor, address }) => [
     td(moment(time)),
     td(operation),
     td(key ? h('code', {}, key) : '–'),
-    td(by || 'unknown'),
+    td(actor === undefined ? by || 'unknown' : `${actor}, through ${by}`),
     td(address || '–', 'wide'),
   ])
 

@@ -154,7 +154,7 @@ test('who may only read sees no button that changes; an organization of the file
   for (const [token, id, count] of [
     [READ, 'customer-7', 0],
     [OPERATE, 'acme', 0],
-    [OPERATE, 'customer-7', 5],
+    [OPERATE, 'customer-7', 9],
   ] as const) {
     const { page, complaints, close } = await openPage(token, id)
     await page.locator('#account .key').first().waitFor()
@@ -240,14 +240,47 @@ test('a key is made, rotated and revoked by the keyboard alone; a secret is show
   await press('Enter', 'Tab', 'Enter')
   await page.locator('#notice', { hasText: 'web is revoked.' }).waitFor()
   await keyRow(page, 'web').locator('.badge', { hasText: 'revoked' }).waitFor()
-  assert.equal(await keyRow(page, 'web').locator('button:visible').count(), 0)
+  assert.equal(await keyRow(page, 'web').locator('button:visible').count(), 1, 'it can be deleted, and nothing else')
   assert.equal(await focused(page), 'customer-33', 'the focus is not lost with the button')
   await eventually(async () => (await ask(first)) === 401)
   assert.equal(await ask(second), 200)
+
+  await tabTo('Change web-2')
+  await press('Enter')
+  assert.equal(await page.inputValue('#key-label:focus'), '')
+  await page.keyboard.type('Build server')
+  await page.fill('#key-limits', 'requests_per_minute: 9\nno_such_limit: 1')
+  await page.locator('#dialog button[type=submit]').click()
+  assert.match((await page.locator('#dialog [role=alert]:not(:empty)').textContent())!, /no_such_limit/)
+  await page.fill('#key-limits', 'requests_per_minute: 9')
+  await page.locator('#dialog button[type=submit]').click()
+  await page.locator('#notice', { hasText: 'web-2 is changed.' }).waitFor()
+  await keyRow(page, 'web-2')
+    .locator('.muted', { hasText: `Build server · secret ends in ${second.slice(-4)}` })
+    .waitFor()
+
+  await tabTo('Stage web-2')
+  await press('Enter')
+  await page.keyboard.type('web-3')
+  await press('Enter')
+  const third = await shownSecret()
+  await keyRow(page, 'web-3').locator('.badge', { hasText: 'staged' }).waitFor()
+  await keyRow(page, 'web-3').locator('.muted', { hasText: 'Build server' }).waitFor()
+  await eventually(async () => (await ask(third)) === 200)
+
+  await tabTo('Delete web')
+  await press('Enter')
+  assert.equal(await focused(page), 'Cancel')
+  await press('Tab', 'Enter')
+  await page.locator('#notice', { hasText: 'web is deleted.' }).waitFor()
+  assert.equal(await page.locator('#account li.key').count(), 2)
+
   const { entries } = await api('GET', 'audit?organization=customer-33')
   assert.deepEqual(
     entries.map(({ operation, by }: any) => `${operation} ${by}`),
-    ['key.revoke', 'key.rotate', 'key.create', 'organization.create'].map(operation => `${operation} token:ops`),
+    ['key.delete', 'key.create', 'key.change', 'key.revoke', 'key.rotate', 'key.create', 'organization.create'].map(
+      operation => `${operation} token:ops`,
+    ),
   )
   assert.deepEqual(complaints, [])
   await close()
