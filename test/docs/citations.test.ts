@@ -195,7 +195,7 @@ describe('a citation that leads nowhere is found', () => {
     ['a prefix', '// OFFER~-1', 1],
     ['the end of a range', 'MSG~-1…9', 3],
     ['a decision', '// decisions~ 1, 99 and 30', 1],
-    ['a decision on the next line', ' * decisions~\n * 98', 1],
+    ['a decision on the next line', ' * decisions~\n * 99', 1],
     ['a section', '(wire~.md B.4, B.9)', 1],
     ['a section beside others', 'wire~.md A.4, B.3–B.5, F.44', 1],
     ['a case', 'wire~.md G 9 to 41', 1],
