@@ -3,8 +3,10 @@
  * is not known, the address of that client. A credential that nobody has checked stands for its organization only where
  * the process has it in memory; otherwise a caller could choose a tenant of its own for each request.
  */
+
 import { hash } from 'node:crypto'
 import type { Incoming } from '../ports/listener.ts'
+import { appendAll } from '../tools/append.ts'
 import type { Clock } from '../tools/clock.ts'
 
 /** Addresses that are tenants of their own within a second. All further ones are one tenant. */
@@ -90,7 +92,7 @@ export function addressTenant(address: string): string {
   if (tail !== undefined) {
     const rest = tail === '' ? [] : tail.split(':')
     while (groups.length + rest.length < 8) groups.push('0')
-    groups.push(...rest)
+    appendAll(groups, rest)
   }
   return `${ADDRESS}${groups.slice(0, 4).join(':')}::/64`
 }

@@ -169,7 +169,6 @@ export const authentication = section('Authentication', 'auth', [
   {
     at: 'rule 5',
     says: 'a key can be deleted',
-    later: 'accounts',
     gateway: 'compose',
     async check(w) {
       const { code, err } = await w.run('key', 'delete', 'demo', 'key_demo')
