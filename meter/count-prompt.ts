@@ -22,7 +22,7 @@ const DIGEST_LIMIT = 1 << 19
 const DIGEST_SLICE = 1 << 18
 
 /** What each text costs besides its length (calls, its entry in a row), expressed in UTF-16 units. */
-const EACH = 16
+export const EACH_TEXT = 16
 
 /**
  * A row of texts is complete when it has this many UTF-16 units. Short texts behind the last complete row are counted
@@ -95,16 +95,16 @@ export class PromptCount {
   }
 
   /**
-   * How much is still to be counted, in UTF-16 units, with `EACH` units for each text. It is cheap to get. When it is
+   * How much is still to be counted, in UTF-16 units, with `EACH_TEXT` units for each text. It is cheap to get. When it is
    * at most `SYNC_LIMIT`, `now` is fast; otherwise call `inPool`.
    */
   get size(): number {
     const { texts } = this.#content
-    const size = this.#content.size + EACH * texts.length
+    const size = this.#content.size + EACH_TEXT * texts.length
     if (size <= SYNC_LIMIT || size > DIGEST_LIMIT) return size
     this.#recall()
     let left = 0
-    for (let i = 0; i < texts.length; i++) if (this.#counts[i]! < 0) left += texts[i]!.length + EACH
+    for (let i = 0; i < texts.length; i++) if (this.#counts[i]! < 0) left += texts[i]!.length + EACH_TEXT
     return left
   }
 
@@ -214,7 +214,7 @@ export class PromptCount {
       if (document || length >= ROW) {
         row(i)
         alone(i + 1)
-      } else if ((units += length + EACH) >= ROW) row(i + 1)
+      } else if ((units += length + EACH_TEXT) >= ROW) row(i + 1)
     }
     alone(texts.length)
     return looks

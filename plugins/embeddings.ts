@@ -1,11 +1,9 @@
 import type { Conversation } from '../core/canon/conversation.ts'
 import type { GatewayError } from '../core/canon/errors.ts'
-import { UpstreamFault } from '../core/canon/upstream-fault.ts'
 import {
   type AttemptCall,
   conversation,
   definePlugin,
-  deny,
   type Exchange,
   estimate,
   type Reply,
@@ -14,15 +12,15 @@ import {
 } from '../core/plugin.ts'
 import type { Decoder, Dialect, EmbeddingsRequest, FaultHeaders } from '../core/ports/dialect.ts'
 import { wellFormed } from '../core/tools/json.ts'
-import { countTokens, MeterBusy, meterPool, SYNC_LIMIT } from '../meter/index.ts'
-import { blamedError } from '../providers/blame.ts'
+import { countTokens, EACH_TEXT, meterPool, SYNC_LIMIT } from '../meter/index.ts'
+import { blaming } from '../providers/blame.ts'
 import { dialectOf } from '../providers/index.ts'
 import { type EmbeddingInput, inputsOf } from '../surfaces/embeddings/parse.ts'
 import type { EmbeddingsBody } from '../surfaces/embeddings/schema.ts'
 import { prefer } from './routing.ts'
 import { leastOf } from './shared/account-limits.ts'
-import { disconnection } from './shared/disconnection.ts'
-import { candidates, identity, limitsCheck, model, parsedConversation } from './shared/slots.ts'
+import { inThreads, tooLong } from './shared/prompt-counting.ts'
+import { candidates, identity, model, parsedConversation } from './shared/slots.ts'
 import { sharedTicker } from './shared/ticker.ts'
 import { Attempt, type WrittenCall } from './translation/attempt.ts'
 
@@ -48,7 +46,7 @@ export const embeddings = definePlugin({
         const inputs = inputsOf(x.get(request) as unknown as EmbeddingsBody)
         const counted = await countInputs(x, inputs)
         if (!Array.isArray(counted)) return counted
-        const refused = tooLong(x, counted)
+        const refused = over(x, counted)
         if (refused) return refused
         const said = x.get(parsedConversation)
         x.set(conversation, said)
@@ -95,12 +93,7 @@ class AskedVectors implements WrittenCall {
   }
 
   fault(status: number, headers: FaultHeaders, body: string): GatewayError {
-    const error = this.#dialect.fault(status, headers, body)
-    const { cause } = error
-    if (error.code !== 'upstream_server_error' || error.retriable || !(cause instanceof UpstreamFault)) return error
-    cause.ofRequest = true
-    const part = status === 400 ? this.#dialect.blames?.(cause.error) : undefined
-    return (part && blamedError(this.#asked, part, cause)) || error
+    return blaming(this.#asked, this.#dialect, this.#dialect.fault(status, headers, body), status === 400)
   }
 
   eventFault(error: GatewayError): GatewayError {
@@ -114,37 +107,24 @@ async function countInputs(x: Exchange, inputs: readonly EmbeddingInput[]): Prom
   // A token id is one token, whoever counted it.
   if (texts.length === 0) return inputs.map(({ length }) => length)
   let size = 0
-  for (const text of texts) size += text.length + EACH
+  for (const text of texts) size += text.length + EACH_TEXT
   if (size <= SYNC_LIMIT) return texts.map(text => countTokens(text))
-  const refused = await x.peek(limitsCheck)?.(x)
-  if (refused) return refused
-  try {
-    return await meterPool().count(texts, disconnection(x), x.get(identity).organization.id)
-  } catch (error) {
-    if (!(error instanceof MeterBusy)) throw error
-    return deny('route_capacity', { message: 'The input could not be counted. Retry shortly.' })
-  }
+  return inThreads(
+    x,
+    (signal, owner) => meterPool().count(texts, signal, owner),
+    'The input could not be counted. Retry shortly.',
+  )
 }
-/** What each text costs beside its length, expressed in UTF-16 units. */
-const EACH = 16
 
 const sum = (counts: readonly number[]): number => counts.reduce((all, count) => all + count, 0)
 
 /** The window of the model holds for each input, `max_input_tokens` of the account for all of them together. */
-function tooLong(x: Exchange, counted: readonly number[]): undefined | Reply {
+function over(x: Exchange, counted: readonly number[]): undefined | Reply {
   const { id, context_window } = x.get(model)
   const longest = counted.findIndex(count => count > context_window)
   const input = counted.length === 1 ? 'input' : `input[${longest}]`
-  if (longest >= 0) return over(input, counted[longest]!, context_window)
+  if (longest >= 0) return tooLong(input, counted[longest]!, context_window)
   const most = leastOf('max_input_tokens', x.get(identity), id)
   const all = sum(counted)
-  return most !== null && all > most ? over('input', all, most) : undefined
-}
-
-function over(param: string, tokens: number, maximum: number): Reply {
-  return deny('context_length_exceeded', {
-    param,
-    message: `prompt is too long: ${tokens} tokens > ${maximum} maximum`,
-    details: { context_window: maximum },
-  })
+  return most !== null && all > most ? tooLong('input', all, most) : undefined
 }

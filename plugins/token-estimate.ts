@@ -1,16 +1,18 @@
 import { keepArguments, largeArguments } from '../core/canon/arguments.ts'
 import { type CallPart, type Conversation, formOf } from '../core/canon/conversation.ts'
-import { conversation, definePlugin, deny, type Exchange, estimate, type Reply } from '../core/plugin.ts'
+import { conversation, definePlugin, type Exchange, estimate, type Reply } from '../core/plugin.ts'
 import { count, object } from '../core/tools/vocabulary.ts'
-import { countTokens, MeterBusy, meterPool, PromptCount, SYNC_LIMIT } from '../meter/index.ts'
+import { countTokens, meterPool, PromptCount, SYNC_LIMIT } from '../meter/index.ts'
 import { leastOf } from './shared/account-limits.ts'
-import { disconnection } from './shared/disconnection.ts'
-import { counted, identity, limitsCheck, model, type WrittenArguments, writtenArguments } from './shared/slots.ts'
+import { inThreads, tooLong } from './shared/prompt-counting.ts'
+import { counted, identity, model, type WrittenArguments, writtenArguments } from './shared/slots.ts'
 
 const schema = object({
   image_tokens: count(85, 'Least tokens that an image counts.'),
   document_tokens: count(1500, 'Least tokens that a document counts.'),
 })
+
+const BUSY = 'The prompt could not be counted. Retry shortly.'
 
 /**
  * Counts the prompt in o200k_base (METER-1) and checks it against the context window (MOD-2, MOD-6). Large prompts are
@@ -43,22 +45,11 @@ export const tokenEstimate = definePlugin({
 
     /** For what the gateway itself adds to a conversation after it was counted. */
     function again(x: Exchange, conversation: Conversation): Promise<number | Reply> {
-      return inThreads(x, (signal, owner) => new PromptCount(conversation).inPool(media, signal, meterPool(), owner))
-    }
-
-    /** Work that threads do for a request, for as long as its client is there. */
-    async function inThreads<T>(
-      x: Exchange,
-      work: (signal: AbortSignal, owner: string) => Promise<T>,
-    ): Promise<T | Reply> {
-      const refused = await x.peek(limitsCheck)?.(x)
-      if (refused) return refused
-      try {
-        return await work(disconnection(x), x.get(identity).organization.id)
-      } catch (error) {
-        if (error instanceof MeterBusy) return busy()
-        throw error
-      }
+      return inThreads(
+        x,
+        (signal, owner) => new PromptCount(conversation).inPool(media, signal, meterPool(), owner),
+        BUSY,
+      )
     }
 
     return {
@@ -73,12 +64,17 @@ export const tokenEstimate = definePlugin({
         if (large.length === 0) {
           const prompt = new PromptCount(said)
           if (prompt.size <= SYNC_LIMIT) return judge(x, prompt.now(media))
-          return inThreads(x, async (signal, owner) => judge(x, await prompt.inPool(media, signal, meterPool(), owner)))
+          return inThreads(
+            x,
+            async (signal, owner) => judge(x, await prompt.inPool(media, signal, meterPool(), owner)),
+            BUSY,
+          )
         }
-        return inThreads(x, async (signal, owner) => {
+        const whole = async (signal: AbortSignal, owner: string) => {
           x.set(writtenArguments, await write(large, signal, owner))
           return judge(x, await new PromptCount(said).inPool(media, signal, meterPool(), owner))
-        })
+        }
+        return inThreads(x, whole, BUSY)
       },
     }
   },
@@ -102,17 +98,4 @@ async function write(
     if (quoted) written.set(call, { text: sent, quoted, object })
   }
   return written
-}
-
-/** @param how words behind the message's form, which clients read the figures from (MOD-6) */
-function tooLong(param: string, tokens: number, maximum: number, how: string): Reply {
-  return deny('context_length_exceeded', {
-    param,
-    message: `prompt is too long: ${tokens} tokens > ${maximum} maximum${how}`,
-    details: { context_window: maximum },
-  })
-}
-
-function busy(): Reply {
-  return deny('route_capacity', { message: 'The prompt could not be counted. Retry shortly.' })
 }

@@ -5,7 +5,8 @@
  */
 import type { Conversation } from '../core/canon/conversation.ts'
 import { GatewayError } from '../core/canon/errors.ts'
-import type { Blamed } from '../core/ports/dialect.ts'
+import { UpstreamFault } from '../core/canon/upstream-fault.ts'
+import type { Blamed, Dialect } from '../core/ports/dialect.ts'
 import { list, object, string } from './loose-json.ts'
 import { memberOf } from './requirements.ts'
 
@@ -140,7 +141,7 @@ function memberFor(conversation: Conversation, part: Blamed): string | undefined
  * faulty part.
  * @param cause what the provider said, for the log
  */
-export function blamedError(conversation: Conversation, part: Blamed, cause: unknown): GatewayError | null {
+function blamedError(conversation: Conversation, part: Blamed, cause: unknown): GatewayError | null {
   const param = memberFor(conversation, part)
   if (param === undefined) return null
   const what =
@@ -153,6 +154,24 @@ export function blamedError(conversation: Conversation, part: Blamed, cause: unk
     details: { reason: REFUSED },
     cause,
   })
+}
+
+/**
+ * The client's fault in place of the provider's, when the provider faults something that the client asked for; any other
+ * error as it is.
+ * @param mayBlame whether the provider can be taken at its word; if not, only that it faults the request is noted
+ */
+export function blaming(
+  conversation: Conversation,
+  dialect: Pick<Dialect, 'blames'>,
+  error: GatewayError,
+  mayBlame: boolean,
+): GatewayError {
+  const { cause } = error
+  if (error.code !== 'upstream_server_error' || error.retriable || !(cause instanceof UpstreamFault)) return error
+  cause.ofRequest = true
+  const part = mayBlame ? dialect.blames?.(cause.error) : undefined
+  return (part && blamedError(conversation, part, cause)) || error
 }
 
 /** The same error, with the client's member for a prompt that the provider finds too long. */

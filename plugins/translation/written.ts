@@ -1,7 +1,6 @@
 /** A call as it is written for one backend, and what reads the reply to it. */
 import type { Conversation } from '../../core/canon/conversation.ts'
 import type { GatewayError } from '../../core/canon/errors.ts'
-import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import type { AttemptCall, WireRequest } from '../../core/plugin.ts'
 import type {
   Decoder,
@@ -13,7 +12,7 @@ import type {
 } from '../../core/ports/dialect.ts'
 import { callId, searchId } from '../../core/tools/ids.ts'
 import { wellFormed } from '../../core/tools/json.ts'
-import { blamedError, namingTurns } from '../../providers/blame.ts'
+import { blaming, namingTurns } from '../../providers/blame.ts'
 import { dialectOf } from '../../providers/index.ts'
 import { isEventStream, SseReader } from '../../providers/sse.ts'
 import { StopDecoder } from '../../providers/stop-matcher.ts'
@@ -88,13 +87,7 @@ export class Written {
     return this.#blamed(error, true)
   }
 
-  /** The client's fault in place of the provider's, when the provider faults something that the client asked for. */
   #blamed(error: GatewayError, mayBlame: boolean): GatewayError {
-    const { cause } = error
-    if (error.code !== 'upstream_server_error' || error.retriable || !(cause instanceof UpstreamFault))
-      return namingTurns(this.#conversation, error)
-    cause.ofRequest = true
-    const part = mayBlame ? this.#dialect.blames?.(cause.error) : undefined
-    return (part && blamedError(this.#conversation, part, cause)) || error
+    return namingTurns(this.#conversation, blaming(this.#conversation, this.#dialect, error, mayBlame))
   }
 }
