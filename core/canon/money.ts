@@ -54,17 +54,15 @@ export function cost(usage: PricedUsage, price: Price): number {
   const cached = Math.min(wholeTokens(usage.cached), input)
   const written = rates.cache_write === undefined ? 0 : Math.min(wholeTokens(usage.cacheWrite ?? 0), input - cached)
   const output = wholeTokens(usage.output)
+  const plain = input - cached - written
   // In tenths of a pico-USD all terms are whole.
-  const terms: readonly (readonly [tokens: number, deci: number])[] = [
-    [input - cached - written, rates.input * 10],
-    [cached, rates.cached === undefined ? rates.input : rates.cached * 10],
-    [written, (rates.cache_write ?? rates.input) * 10],
-    [output, rates.output * 10],
-  ]
-  let deci = 0
-  for (const [tokens, rate] of terms) deci += tokens * rate
+  const read = rates.cached === undefined ? rates.input : rates.cached * 10
+  const write = (rates.cache_write ?? rates.input) * 10
+  const deci = plain * rates.input * 10 + cached * read + written * write + output * rates.output * 10
   if (deci <= Number.MAX_SAFE_INTEGER) return Math.floor(deci / 10_000) + (deci % 10_000 >= 5000 ? 1 : 0)
-  const exact = terms.reduce((sum, [tokens, rate]) => sum + BigInt(tokens) * BigInt(rate), 0n)
+  const term = (tokens: number, rate: number) => BigInt(tokens) * BigInt(rate)
+  const exact =
+    term(plain, rates.input) * 10n + term(cached, read) + term(written, write) + term(output, rates.output) * 10n
   const nano = (exact + 5000n) / 10_000n
   return nano > BigInt(Number.MAX_SAFE_INTEGER) ? Number.MAX_SAFE_INTEGER : Number(nano)
 }
