@@ -9,6 +9,7 @@ import { ACTIONS } from '../config/schema.ts'
 import {
   type Act,
   type Author,
+  balanceOf,
   changeStored,
   createStored,
   creditedOf,
@@ -21,13 +22,14 @@ import {
   newSecret,
   rotation,
   wholeOf,
+  without,
 } from '../config/stored.ts'
 import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
 import { parseDuration, parseSignedUsd } from '../config/units.ts'
 import { StoreUnavailable } from '../core/canon/errors.ts'
 import { isMoney } from '../core/canon/limits.ts'
 import { formatUsd } from '../core/canon/money.ts'
-import { AccountFault, type Credit, type OrganizationWithKeys, type StoredKey } from '../core/ports/accounts.ts'
+import { AccountFault, type Credit, type OrganizationWithKeys } from '../core/ports/accounts.ts'
 import { RECENT_ROWS, type Store } from '../core/ports/store.ts'
 import { appendAll } from '../core/tools/append.ts'
 import { type Action, type Need, refusal } from './access.ts'
@@ -307,7 +309,7 @@ async function showOrganization(asked: Asked): Promise<ApiAnswer> {
     limits: inUsd(used?.limits ?? []),
     spend: used?.spend ?? null,
     spend_usd: used && { day: usd(used.spend.day), month: usd(used.spend.month) },
-    balance: stored && (await balanceOf(asked.sources.store, stored)),
+    balance: stored && (await shownBalance(asked.sources.store, stored)),
     keys: unplanned ? await keyRows(asked, unplanned, stored, used?.keys) : [],
   }
   return { status: 200, body, headers: etag(stored?.version) }
@@ -319,12 +321,12 @@ function settingsOf(stored: OrganizationWithKeys): Record<string, unknown> {
   return settings
 }
 
-/** What an organization had as credit, what of it its rows cost, and what is left; null where it never had one. */
-async function balanceOf({ accounts }: Store, stored: OrganizationWithKeys) {
+/** The balance of an organization; null where it never had one. */
+async function shownBalance({ accounts }: Store, stored: OrganizationWithKeys) {
   const credited = creditedOf(stored)
   const billed = await accounts.billed(stored.id)
   if (credited === 0 && billed === 0 && settingsOf(stored)['billing'] !== 'prepaid') return null
-  return { credited_nano_usd: credited, billed_nano_usd: billed, left_nano_usd: credited - billed }
+  return balanceOf(credited, billed)
 }
 
 const rowOfCredit = ({ id, amount, time, by, note }: Credit) => ({ id, amount_nano_usd: amount, time, by, note })
@@ -334,7 +336,7 @@ async function listCredits(asked: Asked): Promise<ApiAnswer> {
   known(query, 'limit')
   const { stored } = await found(asked)
   const credits = await sources.store.accounts.credits(ids[0]!)
-  const balance = stored && (await balanceOf(sources.store, stored))
+  const balance = stored && (await shownBalance(sources.store, stored))
   return { status: 200, body: { credits: credits.slice(0, limitOf(query)).map(rowOfCredit), balance } }
 }
 
@@ -541,7 +543,7 @@ async function createCredit(asked: Asked): Promise<ApiAnswer> {
   const given = { credit: { id, amount, note }, author }
   const { credit, created } = await giveCredit(accounts, sources.config(), ids[0]!, given)
   const stored = await accounts.read(ids[0]!)
-  const balance = stored && (await balanceOf(sources.store, stored))
+  const balance = stored && (await shownBalance(sources.store, stored))
   return { status: created ? 201 : 200, body: { ...rowOfCredit(credit), created, balance } }
 }
 
@@ -569,16 +571,10 @@ async function createKey(asked: Asked): Promise<ApiAnswer> {
   const settings = { status: 'active' as const, ...own }
   return newKey(asked, id, stored => {
     const existing = stored.keys.find(key => key.id === id)
-    if (existing && sameMembers('key', handedOver(existing), settings)) return null
+    if (existing && sameMembers('key', without(wholeOf(existing), MADE_WITH_KEY), settings)) return null
     if (existing) throw new AccountFault('exists', `${stored.id} has a key ${id} already, with other settings`)
     return made => ({ added: [{ ...settings, id, ...made }], operation: 'key.create', key: id })
   })
-}
-
-/** What a caller gave a key when it was made, or has set since. */
-function handedOver(key: StoredKey): Record<string, unknown> {
-  const members = Object.entries(wholeOf(key)).filter(([name]) => !MADE_WITH_KEY.some(made => made === name))
-  return Object.fromEntries(members)
 }
 
 async function patchKey(asked: Asked): Promise<ApiAnswer> {

@@ -2,6 +2,7 @@
 import { fills } from '../config/check-chain.ts'
 import { formatError } from '../config/load.ts'
 import type { GatewayConfig } from '../config/types.ts'
+import { LAYER_HOOKS } from '../core/engine/chain.ts'
 import { createSharedState } from '../core/engine/shared-state.ts'
 import {
   answer,
@@ -71,9 +72,7 @@ export function dryPlugins(plugins: ReadonlyMap<string, Plugin>, caller: Identit
       if (plugin.terminal) return { ...kept, ...(plugin.calls ? dryTerminal(calls) : ANSWERS) }
       if (!hooks.onRequest && !plugin.layers) return kept
       if (dryRun) {
-        const { callLayer, attemptLayer, wireLayer, translate, onRequest } = hooks
-        Object.assign(kept, bound(hooks, { callLayer, attemptLayer, wireLayer, translate, onRequest }))
-        return kept
+        return { ...kept, ...bound(hooks, ['onRequest', ...Object.values(LAYER_HOOKS)]) }
       }
       left.set(context.pipeline, [...(left.get(context.pipeline) ?? []), { id: context.id, plugin }])
       return { ...kept, ...noLayers(plugin) }
@@ -85,20 +84,16 @@ export function dryPlugins(plugins: ReadonlyMap<string, Plugin>, caller: Identit
   }
 }
 
-/** The hooks that are there, each with its own `this`. */
-function bound(hooks: PluginHooks, chosen: PluginHooks): PluginHooks {
-  const there = Object.entries(chosen).filter(([, hook]) => hook !== undefined)
-  return Object.fromEntries(there.map(([name, hook]) => [name, (hook as () => unknown).bind(hooks)]))
+/** Those of these hooks that are there, each with its own `this`. */
+function bound(hooks: PluginHooks, names: readonly (keyof PluginHooks)[]): PluginHooks {
+  const there = names.filter(name => hooks[name] !== undefined)
+  return Object.fromEntries(there.map(name => [name, (hooks[name] as () => unknown).bind(hooks)]))
 }
 
 /** Layers that do nothing, in the places where a plugin that is left out has declared some. */
 function noLayers({ layers = [] }: Plugin): PluginHooks {
-  const same = <F>(next: F): F => next
-  return {
-    ...(layers.includes('call') && { callLayer: same }),
-    ...(layers.includes('attempt') && { attemptLayer: same }),
-    ...(layers.includes('wire') && { wireLayer: same }),
-  }
+  const around = layers.filter(place => place !== 'translate')
+  return Object.fromEntries(around.map(place => [LAYER_HOOKS[place], (next: unknown) => next]))
 }
 
 const ANSWERS: PluginHooks = {

@@ -2,7 +2,7 @@ import { parseArgs } from 'node:util'
 import { parse } from 'yaml'
 import { DEMO_KEY_DIGEST } from '../config/accounts.ts'
 import { LIMITS } from '../config/schema.ts'
-import { type Edit, handedOn, MADE_WITH_KEY, newSecret, rotation, type Value } from '../config/stored.ts'
+import { type Edit, handedOn, MADE_WITH_KEY, newSecret, rotation, setMember, type Value } from '../config/stored.ts'
 import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
 import { parseDuration } from '../config/units.ts'
 import { isUsd } from '../core/canon/limits.ts'
@@ -186,13 +186,7 @@ function unwritten(members: readonly [string, Value][]): Record<string, unknown>
     if (MADE_WITH_KEY.some(made => made === name)) throw new UsageError(`${name} is made with the key, and stays`)
   }
   const own: Record<string, any> = {}
-  for (const [name, value] of members) {
-    const path = name.split('.')
-    const last = path.pop()!
-    let at = own
-    for (const step of path) at = at[step] ??= {}
-    at[last] = value
-  }
+  for (const [name, value] of members) setMember(own, name, value)
   return own
 }
 

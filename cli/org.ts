@@ -4,6 +4,7 @@ import { parseArgs } from 'node:util'
 import { readSource } from '../config/source.ts'
 import {
   applied,
+  balanceOf,
   checkStored,
   createStored,
   DELETE_GRACE,
@@ -154,7 +155,7 @@ export const org: Verb = {
       const holder = await holders.find(name!)
       if (!holder) throw new Failure(`there is no organization '${name}', in ${file} or in its store`)
       const { organization, place, faults } = holder
-      const balance = await balanceOf(organization)
+      const balance = await shownBalance(organization)
       if (action === 'credits') {
         const credits = (await (await holders.store())?.credits(organization.id)) ?? []
         const rows = credits.map(({ id, amount, time, by, note }) => [
@@ -239,7 +240,7 @@ export const org: Verb = {
       const given = { id: values.id ?? `cli-${randomUUID()}`, amount, note: values.note }
       const { credit, created } = await giveCredit(store, config, id, { credit: given, author: cliAuthor() })
       const organization = (await holders.find(id))!.organization
-      const balance = await balanceOf(organization)
+      const balance = await shownBalance(organization)
       const done = created
         ? `${id} has a credit of ${formatUsd(amount)} USD, ${credit.id}.`
         : `${credit.id} was given before.`
@@ -247,10 +248,10 @@ export const org: Verb = {
     }
 
     /** Undefined for an organization of the file. */
-    async function balanceOf({ id, billing, credited = 0 }: OrganizationConfig): Promise<Balance | undefined> {
+    async function shownBalance({ id, billing, credited = 0 }: OrganizationConfig): Promise<Balance | undefined> {
       if (billing !== 'prepaid' && credited === 0) return undefined
       const billed = (await (await holders.store())?.billed(id)) ?? 0
-      return { credited_nano_usd: credited, billed_nano_usd: billed, left_nano_usd: credited - billed }
+      return balanceOf(credited, billed)
     }
 
     async function write(
@@ -320,11 +321,7 @@ async function list(
   )
 }
 
-interface Balance {
-  credited_nano_usd: number
-  billed_nano_usd: number
-  left_nano_usd: number
-}
+type Balance = ReturnType<typeof balanceOf>
 
 const leftOf = (balance: Balance | undefined): string =>
   balance

@@ -220,6 +220,13 @@ export function creditedOf({ settings }: Pick<OrganizationWithKeys, 'settings'>)
   return JSON.parse(settings).credited ?? 0
 }
 
+/** What an organization had as credit, what of it its rows cost, and what is left. */
+export const balanceOf = (credited: number, billed: number) => ({
+  credited_nano_usd: credited,
+  billed_nano_usd: billed,
+  left_nano_usd: credited - billed,
+})
+
 /** The members of an organization or of a key, those that the gateway ignores included. */
 export const wholeOf = ({
   settings,
@@ -300,15 +307,18 @@ export function applied(
 
 function changed(target: Record<string, unknown>, { members = [], patch = {} }: Change): Record<string, any> {
   const result = merged(target, patch) as Record<string, any>
-  for (const [name, value] of members) {
-    const path = name.split('.')
-    const last = path.pop()!
-    let at = result
-    for (const step of path) at = at[step] ??= {}
-    if (value === null) delete at[last]
-    else at[last] = value
-  }
+  for (const [name, value] of members) setMember(result, name, value ?? undefined)
   return result
+}
+
+/** Sets a member by its name with dots; undefined takes it away. */
+export function setMember(target: Record<string, any>, name: string, value: Value | undefined): void {
+  const path = name.split('.')
+  const last = path.pop()!
+  let at = target
+  for (const step of path) at = at[step] ??= {}
+  if (value === undefined) delete at[last]
+  else at[last] = value
 }
 
 const isMapping = (value: unknown): value is Record<string, unknown> =>
@@ -344,9 +354,12 @@ export function newSecret({ by, actor = by }: Author): {
 /** The digest by which a secret is known, 64 hex digits. */
 export const sha256Of = (secret: string): string => createHash('sha256').update(secret).digest('hex')
 
+/** The members without those of these names. */
+export const without = (members: Record<string, unknown>, names: readonly string[]): Record<string, unknown> =>
+  Object.fromEntries(Object.entries(members).filter(([name]) => !names.includes(name)))
+
 /** What a key hands on to the one that replaces it: its label, rights and limits. */
-export const handedOn = (key: Record<string, unknown>): Record<string, unknown> =>
-  Object.fromEntries(Object.entries(key).filter(([name]) => !OWN_OF_KEY.includes(name)))
+export const handedOn = (key: Record<string, unknown>): Record<string, unknown> => without(key, OWN_OF_KEY)
 
 /** Those of a key's members that were made with it. */
 export const madeWith = (key: Record<string, unknown>): Record<string, unknown> =>

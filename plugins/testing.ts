@@ -24,7 +24,6 @@ import {
   type AttemptCall,
   type Call,
   type CallControl,
-  type CallReport,
   type CallSink,
   conversation,
   definePlugin,
@@ -50,6 +49,7 @@ import { ManualClock } from '../core/tools/clock.ts'
 import { Ticker } from '../core/tools/ticker.ts'
 import { callReport, candidates, upstreamConversation } from './shared/slots.ts'
 import { tickerKey } from './shared/state.ts'
+import { Report } from './upstream/report.ts'
 
 /** A surface that writes each event as one line of JSON, so that a test can read which events passed the chain. */
 export const plainSurface: Surface = {
@@ -354,16 +354,6 @@ function testCalls(options: RunOptions<any>, incoming: MemoryIncoming, requests:
     create: () => ({
       forward(x, make) {
         const asked = x.get(conversation)
-        const report: CallReport = x.peek(callReport) ?? {
-          served: undefined,
-          failed: [],
-          promptTaken: false,
-          furtherInput: 0,
-          calledAgain() {},
-          answered() {},
-          failure() {},
-          tookPrompt() {},
-        }
         const call: Call = {
           asked,
           sent: x.peek(upstreamConversation) ?? asked,
@@ -372,7 +362,7 @@ function testCalls(options: RunOptions<any>, incoming: MemoryIncoming, requests:
           startedMono: x.clock.mono(),
           maxReply: Number.POSITIVE_INFINITY,
           facts: x,
-          report,
+          report: x.peek(callReport) ?? new Report({ set() {} }),
         }
         x.control(make(call, x))
         return undefined

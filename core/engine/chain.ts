@@ -189,7 +189,7 @@ const COMING_BACK = [
 export const NEVER_WAIT = ['forward', ...COMING_BACK] as const
 
 /** The hook of each place where a layer may stand. */
-const LAYER_HOOKS = {
+export const LAYER_HOOKS = {
   call: 'callLayer',
   attempt: 'attemptLayer',
   translate: 'translate',

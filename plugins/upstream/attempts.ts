@@ -51,7 +51,7 @@ export class Attempts implements CallControl {
   readonly #relay = new Relay()
   #untried: Backend[]
   /** The attempt that runs; null while the call waits for a connection, or for the next attempt. */
-  #running: Attempt | null = null
+  #running: AttemptSink | null = null
   #made = 0
   #failures = 0
   /** The error of the attempt before. */
@@ -168,7 +168,7 @@ export class Attempts implements CallControl {
     const { backend, state, budget } = target
     this.#made++
     if (this.#made === 1) budget.counted(this.#context.clock.mono())
-    const attempt = new Attempt(target, this.#context.clock.mono(), this.#sink, this)
+    const attempt = new AttemptSink(target, this.#context.clock.mono(), this.#sink, this)
     this.#running = attempt
     state.began()
     try {
@@ -184,7 +184,7 @@ export class Attempts implements CallControl {
   // ---- calls from the attempt ---------------------------------------------------------------------------------------
 
   /** The first event has come: this backend serves the exchange. */
-  answered({ target, startedMono }: Attempt): void {
+  answered({ target, startedMono }: AttemptSink): void {
     const now = this.#context.clock.mono()
     this.#back(target, target.breaker.succeeded(now, this.#tenant, startedMono))
     this.#call.report.answered(target.backend)
@@ -196,7 +196,7 @@ export class Attempts implements CallControl {
    * @param tooLong the backend was silent for as long as the idle limit allows
    * @returns whether that says something about the backend's health
    */
-  silent({ target }: Attempt, tooLong: boolean): boolean {
+  silent({ target }: AttemptSink, tooLong: boolean): boolean {
     if (tooLong) {
       const now = this.#context.clock.mono()
       const { breaker } = target
@@ -208,7 +208,7 @@ export class Attempts implements CallControl {
   }
 
   /** The attempt has ended: with an error if it failed, and with a fault if that tells whether to try another backend. */
-  ended(attempt: Attempt, error?: GatewayError, fault?: CallFault): void {
+  ended(attempt: AttemptSink, error?: GatewayError, fault?: CallFault): void {
     const { target } = attempt
     this.#running = null
     if (fault?.oversized) target.state.oversized++
@@ -226,7 +226,7 @@ export class Attempts implements CallControl {
   }
 
   /** What a failure says about the backend's health, and whether others are to leave it alone. */
-  #judge(attempt: Attempt, error: GatewayError, fault: CallFault): void {
+  #judge(attempt: AttemptSink, error: GatewayError, fault: CallFault): void {
     attempt.judged = true
     this.#failures++
     const { target } = attempt
@@ -339,7 +339,7 @@ export class Attempts implements CallControl {
 }
 
 /** One attempt, from the backend's place in the queue until its end: the sink of everything below. */
-class Attempt extends SinkAround {
+class AttemptSink extends SinkAround {
   readonly target: Target
   readonly startedMono: number
   /** The breaker has been notified of what the attempt says about the backend's health. */
