@@ -5,6 +5,8 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, w
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
+import { StoreUnavailable } from '../../core/canon/errors.ts'
+import type { LedgerRow } from '../../core/ports/store.ts'
 import { systemClock } from '../../core/tools/clock.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
 import { openStore } from '../../stores/index.ts'
@@ -166,7 +168,17 @@ test('[LIM-3] [BILL-4] store: local serves several workers; killed servers and g
     await store.close()
     await local.stop()
   })
-  const all = await store.ledger.query({})
+  // The server may still be loading the rows, and refuses calls until it has.
+  let all: LedgerRow[] = []
+  await eventually(async () => {
+    try {
+      all = await store.ledger.query({})
+      return true
+    } catch (error) {
+      if (error instanceof StoreUnavailable) return false
+      throw error
+    }
+  })
   const isCopy = ({ request_id }: { request_id: string }) => request_id.startsWith('copy-')
   assert.equal(all.filter(isCopy).length, DRAIN_TAIL + 10 * NODE)
   const rows = all.filter(row => !isCopy(row))
