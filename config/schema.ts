@@ -603,7 +603,7 @@ const preparation = object(
     organization_bytes: size('256MiB', 'Most bytes of one organization; more is 429 concurrency_limit_exceeded.'),
     unsent_bytes: size(
       '1GiB',
-      'Most bytes of admitted requests that no provider has answered yet; more wait before admission.',
+      'Most bytes of admitted requests that no provider has taken and answered yet; more wait before admission.',
     ),
     organization_unsent_bytes: size('256MiB', 'The same of one organization.'),
     unsent_wait: duration('10s', 'How long they wait; then 503 route_capacity.'),

@@ -23,7 +23,7 @@ import {
   reservation,
   unsent,
 } from '../shared/slots.ts'
-import { unsentOf } from '../shared/unsent.ts'
+import { UnsentRequest, unsentOf } from '../shared/unsent.ts'
 import { type CellSet, cellsFor, early, scaledDown, scaleFactor } from './cells.ts'
 import { denied, overMinute, overOutput, overSpendCap, overTokenBudget, zeroCap } from './denials.ts'
 import { finals } from './left.ts'
@@ -117,10 +117,10 @@ export const admission = definePlugin({
       return decide(denial)
     }
 
-    /** Holds the bytes of the request until a provider has answered, or the exchange is over. */
+    /** Holds the bytes of the request until a provider has taken them and answered, or the exchange is over. */
     function keep(x: Exchange, release: () => void): void {
       x.defer(release)
-      x.set(unsent, release)
+      x.set(unsent, new UnsentRequest(release))
     }
 
     return {

@@ -18,6 +18,7 @@ import type { Cell, CellState } from '../../core/ports/store.ts'
 import type { WantedMedia } from '../media/fetch-media.ts'
 import type { Asked } from '../model-access/asked.ts'
 import type { PreparedRequest } from './preparation.ts'
+import type { UnsentRequest } from './unsent.ts'
 import type { Verbatim } from './verbatim.ts'
 
 /** Filled by `auth`: who calls. */
@@ -38,10 +39,10 @@ export const parsedConversation = slot<Conversation>('parsedConversation')
 export const preparing = slot<PreparedRequest>('preparing')
 
 /**
- * Filled by `admission`: gives back the bytes of the request in the budget of what no provider has answered yet.
- * `upstream` calls it when a provider has answered; the end of the exchange does, too.
+ * Filled by `admission`: the request's bytes in the budget of what no provider has taken and answered yet. `upstream`
+ * reports to it; the end of the exchange gives the bytes back, too.
  */
-export const unsent = slot<() => void>('unsent')
+export const unsent = slot<UnsentRequest>('unsent')
 
 /**
  * Filled by `admission` before the body is read, when it has not yet looked whether a limit is full. Plugins call it

@@ -21,7 +21,7 @@ export const directoryKey: SharedKey<Directory> = { name: 'directory' }
 export const accountsKey: SharedKey<WeakMap<GatewayConfig['organizations'], Accounts>> = { name: 'accounts' }
 /** Made by `preparationOf`: what is between the body and admission. */
 export const preparationKey: SharedKey<Preparation> = { name: 'preparation' }
-/** Made by `unsentOf`: bytes of admitted requests that no provider has answered yet. */
+/** Made by `unsentOf`: bytes of admitted requests that no provider has taken and answered yet. */
 export const unsentKey: SharedKey<Unsent> = { name: 'unsent' }
 /** Made by `platformOf`: how many exchanges run. */
 export const platformKey: SharedKey<Platform> = { name: 'platform' }

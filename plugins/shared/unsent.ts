@@ -1,7 +1,7 @@
 /**
- * The bytes of admitted requests that no provider has answered yet. `concurrent_requests` bounds how many requests there
- * are and not their size: twenty with 20 MiB of images each, at a provider that is slow to answer, held 1.3 GB. Beyond
- * the bounds a request waits for its turn at admission.
+ * The bytes of admitted requests that no provider has taken and answered yet. `concurrent_requests` bounds how many
+ * requests there are and not their size: twenty with 20 MiB of images each, at a provider that is slow to answer, held
+ * 1.3 GB. Beyond the bounds a request waits for its turn at admission.
  */
 import type { GatewayConfig } from '../../config/types.ts'
 import { type Budget, gauge, type Refusal, refusal, setting } from '../../core/engine/budget.ts'
@@ -25,7 +25,7 @@ const WAITED = {
 
 export const unsentBudget: Budget = {
   name: 'unsent',
-  bound: 'bytes of admitted requests that no provider has answered yet',
+  bound: 'bytes of admitted requests that no provider has taken and answered yet',
   owner: 'tenant',
   each: setting('platform.preparation.organization_unsent_bytes'),
   all: setting('platform.preparation.unsent_bytes'),
@@ -34,7 +34,7 @@ export const unsentBudget: Budget = {
   metrics: [
     gauge(
       'sluice_unsent_bytes',
-      'Bytes of admitted requests that no provider has answered yet.',
+      'Bytes of admitted requests that no provider has taken and answered yet.',
       ({ shared }) => unsentOf(shared).bytes,
     ),
     gauge(
@@ -44,6 +44,40 @@ export const unsentBudget: Budget = {
     ),
     refusedMetric(({ shared }) => ({ unsent: unsentOf(shared).refused })),
   ],
+}
+
+/**
+ * The bytes of one request. They are given back when a backend has answered, so that no other is tried, and when every
+ * connection has taken the last of what was written to it: a provider may answer before it has read.
+ */
+export class UnsentRequest {
+  readonly #release: () => void
+  #answered = false
+  #writing = 0
+
+  /** @param release gives the bytes back; further calls do nothing */
+  constructor(release: () => void) {
+    this.#release = release
+  }
+
+  /** A backend has answered. */
+  answered(): void {
+    this.#answered = true
+    this.#check()
+  }
+
+  /** A connection begins to write the request. @returns what is called when it has taken the last byte, or is lost */
+  writing(): () => void {
+    this.#writing++
+    return () => {
+      this.#writing--
+      this.#check()
+    }
+  }
+
+  #check(): void {
+    if (this.#answered && this.#writing === 0) this.#release()
+  }
 }
 
 /** The ledger of a process. All chains share it; it outlives a reload. */

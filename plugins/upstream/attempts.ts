@@ -188,7 +188,7 @@ export class Attempts implements CallControl {
     const now = this.#context.clock.mono()
     this.#back(target, target.breaker.succeeded(now, this.#tenant, startedMono))
     this.#call.report.answered(target.backend)
-    this.#call.facts.peek(unsent)?.()
+    this.#call.facts.peek(unsent)?.answered()
   }
 
   /**

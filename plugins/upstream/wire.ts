@@ -1,6 +1,7 @@
 /** Carries written requests to their backends: credentials, the headers of a trace, the connections. */
 import { asGatewayError, GatewayError } from '../../core/canon/errors.ts'
 import type { SendWire, WireCredentials, WireHandler, WireRequest } from '../../core/plugin.ts'
+import { unsent } from '../shared/slots.ts'
 import type { ProviderPool } from './pools.ts'
 import type { Targets } from './targets.ts'
 import { traceHeaders } from './trace-headers.ts'
@@ -15,7 +16,7 @@ export function wireOf(targets: Targets): SendWire {
 
 function carry(pool: ProviderPool, request: WireRequest, handler: WireHandler, credentials?: WireCredentials): void {
   handler.onRequestSent(request, credentials)
-  const { method, path, headers, body } = request
+  const { method, path, headers, body, call } = request
   const own = traceHeaders(request)
   pool.dispatcher.dispatch(
     {
@@ -25,6 +26,7 @@ function carry(pool: ProviderPool, request: WireRequest, handler: WireHandler, c
       headers,
       own: credentials ? { ...own, ...credentials.headers } : own,
       body,
+      writing: () => call.facts.peek(unsent)?.writing(),
     },
     handler,
   )

@@ -1,8 +1,8 @@
-/** The bytes of admitted requests that no provider has answered yet: who waits, whose turn is next, who is refused. */
+/** The bytes of admitted requests that no provider has taken and answered yet: who waits, whose turn is next, who is refused. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ManualClock } from '../../core/tools/clock.ts'
-import { Unsent } from '../../plugins/shared/unsent.ts'
+import { Unsent, UnsentRequest } from '../../plugins/shared/unsent.ts'
 
 const BOUNDS = { unsent_bytes: 1000, organization_unsent_bytes: 300, unsent_wait: 10_000 }
 
@@ -71,4 +71,23 @@ test('a request that waits in vain is 503 route_capacity; one whose client has l
   assert.deepEqual([refused.error.code, ledger.refused, ledger.waiting], ['route_capacity', 1, 0])
   release()
   assert.deepEqual([ledger.bytes, clock.pending], [0, 0])
+})
+
+test('a request gives its bytes back when it is answered and no connection writes it any more', () => {
+  const given: string[] = []
+  const request = (name: string) => new UnsentRequest(() => void given.push(name))
+  const short = request('short')
+  short.answered()
+  const early = request('early')
+  const [first, second] = [early.writing(), early.writing()]
+  first()
+  early.answered()
+  assert.deepEqual(given, ['short'])
+  second()
+  assert.deepEqual(given, ['short', 'early'])
+  const late = request('late')
+  late.writing()()
+  assert.deepEqual(given, ['short', 'early'])
+  late.answered()
+  assert.deepEqual(given, ['short', 'early', 'late'])
 })

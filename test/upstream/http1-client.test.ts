@@ -5,6 +5,7 @@ import type { AddressInfo, Socket } from 'node:net'
 import { type TestContext, test as testOnce } from 'node:test'
 import type { WireControl } from '../../core/plugin.ts'
 import { type ClientOptions, Http1Client, type RequestOptions } from '../../plugins/upstream/http1/client.ts'
+import { eventually } from '../eventually.ts'
 import { vectors, type Whole } from './http1-vectors.ts'
 import { allLinks, type Link, plain } from './links.ts'
 
@@ -619,6 +620,45 @@ test('a reply that comes before its request has left is a reply, and the last on
   assert.deepEqual([early.error, early.body], [null, 'early'])
   for (let turns = 0; turns < 5; turns++) await new Promise(resolve => setImmediate(resolve))
   assert.equal(client.connections, 0)
+})
+
+test('whoever counts the bytes of requests hears when a connection has taken the last one, or has ended', async context => {
+  const sockets: Socket[] = []
+  const client = await speaking(context, socket => {
+    sockets.push(socket)
+    socket.once('data', () => {
+      socket.pause()
+      socket.write('HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nearly')
+    })
+  })
+  for (const end of ['resume', 'destroy'] as const) {
+    const seen: string[] = []
+    const over = Promise.withResolvers<void>()
+    client.dispatch(
+      {
+        path: '/p',
+        method: 'POST',
+        headers: {},
+        body: ['x'.repeat(8 * 1024 * 1024), 'y'.repeat(8 * 1024 * 1024)],
+        writing: () => {
+          seen.push('writing')
+          return () => void seen.push('taken')
+        },
+      },
+      {
+        onResponseData: (_, chunk) => void seen.push(chunk.toString('latin1')),
+        onResponseEnd: () => over.resolve(),
+        onResponseError: () => over.resolve(),
+      },
+    )
+    await eventually(() => seen.length >= 2)
+    assert.deepEqual(seen, ['writing', 'early'], end)
+    sockets.at(-1)![end]()
+    await eventually(() => seen.includes('taken'))
+    sockets.at(-1)!.destroy()
+    await over.promise
+    assert.equal(seen.filter(word => word === 'taken').length, 1)
+  }
 })
 
 test('a connection that ended while its reply was paused is not used again', () =>

@@ -38,6 +38,11 @@ export type RequestOptions = Omit<Dispatcher.DispatchOptions, 'body' | 'headers'
   /** Headers of this request alone; none of them is in `headers`. */
   own?: Readonly<Record<string, string>>
   body?: string | Pieces
+  /**
+   * Called when a long body is written to a connection: what it returns is called when the connection has given the
+   * last byte to the system, or has ended. undici does neither.
+   */
+  writing?(): (() => void) | undefined
 }
 
 /** The calls of a `WireHandler` that a client makes. It gives only the headers that attempts read. */
@@ -49,11 +54,14 @@ export interface HttpClient {
   close(): Promise<void>
 }
 
-/** A request as it is written, and the handler for its reply. `more`: the body, if it is long. */
+/**
+ * A request as it is written, and the handler for its reply. `more`: the body, if it is long, and what is told when that
+ * is written.
+ */
 interface Message {
   method: string
   text: string
-  more?: Pieces
+  more?: { pieces: Pieces; writing: RequestOptions['writing'] }
   handler: ReplyHandler
   /** It was lost once, and is not sent a third time. */
   again?: true
@@ -137,7 +145,7 @@ export class Http1Client implements HttpClient {
    * separately.
    */
   #serialize(options: RequestOptions, handler: ReplyHandler): Message {
-    const { own, body, method } = options
+    const { own, body, method, writing } = options
     let head = this.#head(options)
     if (own !== undefined) head += headerLines(own)
     if (body === undefined) return { method, text: `${head}\r\n`, handler }
@@ -147,7 +155,7 @@ export class Http1Client implements HttpClient {
     head += `content-length: ${length}\r\n\r\n`
     return typeof body === 'string' && length <= JOINED_BYTES
       ? { method, text: head + body, handler }
-      : { method, text: head, more: pieces, handler }
+      : { method, text: head, more: { pieces, writing }, handler }
   }
 
   #head({ method, path, headers }: RequestOptions): string {
@@ -403,10 +411,16 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     }
     const socket = this.#socket
     if (more === undefined) return void socket.write(text, 'utf8')
+    const { pieces, writing } = more
+    const last = pieces.length - 1
+    const taken = writing?.()
     socket.cork()
     socket.write(text, 'utf8')
-    // ASCII is written as Latin-1, because that is copied and not encoded.
-    for (const piece of more) socket.write(piece, Buffer.byteLength(piece) === piece.length ? 'latin1' : 'utf8')
+    pieces.forEach((piece, i) => {
+      // ASCII is written as Latin-1, because that is copied and not encoded.
+      const encoding = Buffer.byteLength(piece) === piece.length ? 'latin1' : 'utf8'
+      socket.write(piece, encoding, i === last ? taken : undefined)
+    })
     socket.uncork()
   }
 
