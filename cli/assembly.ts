@@ -4,6 +4,7 @@
  */
 import { place } from '../config/check-chain.ts'
 import { type ConfigError, formatError } from '../config/load.ts'
+import { SIMULATED_SEARCH } from '../config/searches.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { assemble, closeChains, type Services } from '../core/engine/assemble.ts'
 import { type BuildOptions, type Chain, ChainError, idleLinks } from '../core/engine/chain.ts'
@@ -69,7 +70,7 @@ export async function buildAssembly(options: AssemblyOptions): Promise<Assembly>
     services: { ...services, accounts: accountFinder(services.shared, config) },
     forceAsync,
     around,
-    simulator,
+    searchServers: simulator === undefined ? {} : { [SIMULATED_SEARCH]: simulator },
   }).catch(error => {
     throw error instanceof ChainError ? new ConfigRefused([{ ...error.at, message: error.message }]) : error
   })

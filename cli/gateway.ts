@@ -12,6 +12,7 @@ import { type Part, partOf } from '../admin/part.ts'
 import { type Admin, addressOf } from '../admin/server.ts'
 import type { GatewayFacts, GatewayView } from '../admin/view.ts'
 import type { ConfigError } from '../config/load.ts'
+import { RETIRED_API } from '../config/pipelines.ts'
 import type { Names } from '../config/retired.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { type Watching, watchFiles } from '../config/watch.ts'
@@ -173,6 +174,7 @@ class RunningGateway implements Gateway {
       ticker: new Ticker(clock, Math.min(1000, Math.max(20, keepAliveMs / 4))),
       callersSurface,
       offered,
+      retired: RETIRED_API,
       hold: (handshake, bytes) =>
         preparationOf(this.#shared).hold(tenantOf(handshake), bytes, current.config.platform.preparation),
       onSettled(x, settlement) {

@@ -2,6 +2,7 @@
  * Reads `pipelines` and `routes`: the three ways to write an entry, the options of plugins, and the references between
  * sections.
  */
+
 import type { PipelineEntry } from '../core/engine/chain.ts'
 import { conversation, request } from '../core/plugin.ts'
 import { type ChainToCheck, chainWarnings, checkChain, type PluginCatalog, place } from './check-chain.ts'
@@ -12,6 +13,9 @@ import type { Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import type { GatewayConfig, RouteConfig } from './types.ts'
 import { IMPLIED_PLUGINS, withImplied } from './version-1.ts'
+
+/** The former prefix of the API: requests below it are 410 (GEN-4), so no route may have it. */
+export const RETIRED_API = { prefix: '/v24b/v1', use: '/v1' } as const
 
 /**
  * Reads and checks every pipeline. A pipeline with an entry that cannot be read is left out of the result.
@@ -214,7 +218,8 @@ function routeFault(method: string, path: string): string | null {
     return 'a * may only stand last, after a slash: /v1/files/*'
   if (path === '/*')
     return 'a route over every path would take the built-in ones too; name a prefix such as /v1/files/*'
-  if (/^\/v24b\/v1(\/|$)/.test(path)) return '/v24b/v1 is retired and answers 410 by itself; remove this route'
+  if (path === RETIRED_API.prefix || path.startsWith(`${RETIRED_API.prefix}/`))
+    return `${RETIRED_API.prefix} is retired and answers 410 by itself; remove this route`
   const probe =
     (path === '/' && method === 'HEAD') || (path === '/api/hello' && ['GET', 'HEAD', 'ANY'].includes(method))
   if (probe) return `${method} ${path} is a built-in probe, which answers 200 by itself; remove this route`

@@ -6,6 +6,9 @@ import { didYouMean } from './suggest.ts'
 import type { GatewayConfig } from './types.ts'
 import { OPTION_SECTIONS } from './version-1.ts'
 
+/** The name of the built-in upstream's web search, for an option `searchProvider`. */
+export const SIMULATED_SEARCH = 'simulator'
+
 /** The entries of pipelines whose plugin has an option `searchProvider`, with what that option says. */
 export function searchesIn(
   pipelines: Record<string, PipelineEntry[]>,

@@ -36,6 +36,8 @@ export interface IngressOptions extends Omit<ExchangeHost, 'onSettled'> {
   callersSurface(incoming: Incoming): Surface | undefined
   /** The requests that such a refusal names as possible, in words. */
   offered: string
+  /** The former prefix of an API, which is answered with 410, and the one that took its place. */
+  retired: { prefix: string; use: string }
   /** Finds out whose a request is. Default: its address's. */
   tenants?: Pick<Tenants, 'of'>
   /** Whether a new request must be refused to protect the running ones (http/overload.ts). Default: never. */
@@ -46,9 +48,6 @@ export interface IngressOptions extends Omit<ExchangeHost, 'onSettled'> {
   /** Called for a refusal that never became an exchange, for metrics. `route` is '' when none matched. */
   onRefused(route: string, error: GatewayError, requestId: string): void
 }
-
-/** The former prefix of /v1. It is answered with 410, and no route may use it (config/pipelines.ts). */
-const RETIRED = '/v24b/v1'
 
 /** A generation and the number of exchanges that run on it. */
 interface Serving {
@@ -142,9 +141,10 @@ export class Ingress {
         message: 'A platform service is starting. Retry shortly.',
       })
 
-    if (path === RETIRED || path.startsWith(`${RETIRED}/`)) {
+    const { prefix, use } = this.#options.retired
+    if (path === prefix || path.startsWith(`${prefix}/`)) {
       return this.#refuse(incoming, '', undefined, 'endpoint_retired', {
-        message: `The path ${printable(path)} is retired. Use /v1 instead of ${RETIRED}.`,
+        message: `The path ${printable(path)} is retired. Use ${use} instead of ${prefix}.`,
       })
     }
     if ((path === '/' && method === 'HEAD') || (path === '/api/hello' && (method === 'HEAD' || method === 'GET'))) {

@@ -21,32 +21,17 @@ export class UpstreamFault {
   readonly #message: string
   #secrets: readonly string[] = []
 
-  constructor(error: unknown, type: unknown, code: unknown, param: unknown, message: unknown) {
+  /**
+   * @param error the provider's error object, or what it sent in its place
+   * @param said its members; what is no word of a list is left out
+   */
+  constructor(error: unknown, said: { type?: unknown; code?: unknown; param?: unknown; message?: unknown }) {
+    const { type, code, param, message } = said
     this.error = error
     this.type = wordOf(type)
     this.code = wordOf(code)
     this.param = wordOf(param)
     this.#message = typeof message === 'string' ? message : message === undefined ? '' : JSON.stringify(message)
-  }
-
-  /** Of a reply's body: the error object of OpenAI, Anthropic or Google, alone or in an array; else the text itself. */
-  static ofBody(body: string): UpstreamFault {
-    try {
-      const parsed: unknown = JSON.parse(body)
-      const value: unknown = Array.isArray(parsed) ? parsed[0] : parsed
-      return UpstreamFault.of(isRecord(value) ? (value['error'] ?? value) : value)
-    } catch {
-      return UpstreamFault.of(body.trim())
-    }
-  }
-
-  /** Of an error object, or of what stands in its place. */
-  static of(error: unknown): UpstreamFault {
-    if (!isRecord(error)) return new UpstreamFault(error, undefined, undefined, undefined, error)
-    // Google calls its type `status` and names members in `details`; servers built on FastAPI call the message
-    // `detail`.
-    const { type, status, code, param, message, detail, details } = error
-    return new UpstreamFault(error, type ?? status, code, param ?? violatedField(details), message ?? detail)
   }
 
   /** Keeps what the gateway sent as these headers out of what is told. */
@@ -83,18 +68,4 @@ export class UpstreamFault {
 /** A reply that can't be read. The message is the gateway's own and holds nothing of the reply. */
 export class UnreadableReply extends Error {
   override readonly name = 'UnreadableReply'
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
-
-/** `details: [{ fieldViolations: [{ field }] }]`: the first field that Google names. */
-function violatedField(details: unknown): unknown {
-  if (!Array.isArray(details)) return undefined
-  for (const detail of details) {
-    const violations: unknown = isRecord(detail) ? detail['fieldViolations'] : undefined
-    if (Array.isArray(violations) && isRecord(violations[0])) return violations[0]['field']
-  }
-  return undefined
 }

@@ -30,8 +30,8 @@ export interface Blueprint {
   forceAsync?: boolean | undefined
   /** For tests: wraps the hooks of each plugin. */
   around?: BuildOptions['around']
-  /** Base URL of the simulated web search, where the simulator runs. */
-  simulator?: string | undefined
+  /** Base URLs of the search servers that the gateway itself runs, by their names. */
+  searchServers?: Readonly<Record<string, string>> | undefined
 }
 
 /** The chains of one configuration. */
@@ -52,10 +52,10 @@ export async function assemble({
   services,
   forceAsync,
   around,
-  simulator,
+  searchServers,
 }: Blueprint): Promise<Assembly> {
   const chains = new Map<string, Chain>()
-  const searchProviders = new SearchProviders(simulator)
+  const searchProviders = new SearchProviders(searchServers)
   const { log } = services
   const used = Object.values(pipelines).flatMap(entries => entries.map(({ plugin }) => plugins.get(plugin)))
   const retrieved = new Set(used.flatMap(plugin => plugin?.retrieves ?? []))

@@ -49,12 +49,12 @@ export class SearchFailed extends Error {
 
 /** The search providers that the plugins of one configuration register, by the name of the plugin. */
 export class SearchProviders {
-  /** Base URL of the simulated web search, where the simulator runs. */
-  readonly simulator: string | undefined
+  /** Base URLs of the search servers that the gateway itself runs, by their names. */
+  readonly builtIn: Readonly<Record<string, string>>
   readonly #byName = new Map<string, SearchProvider>()
 
-  constructor(simulator?: string) {
-    this.simulator = simulator
+  constructor(builtIn: Readonly<Record<string, string>> = {}) {
+    this.builtIn = builtIn
   }
 
   /**
@@ -69,9 +69,6 @@ export class SearchProviders {
     return this.#byName.get(name)
   }
 }
-
-/** The name of the simulator's built-in web search, for the option `provider` of `web-search`. */
-export const SIMULATED_SEARCH = 'simulator'
 
 /** Marks results that the gateway stored itself, in the place of a dialect's name. */
 const GATEWAY_RESULTS = 'web_search'

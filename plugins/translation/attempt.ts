@@ -148,7 +148,7 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
         this.#break(
           upstreamFailed(
             'The upstream answered in an encoding that was not asked for. Retry shortly.',
-            UpstreamFault.of({ code: 'content-encoding', message: encoding }),
+            new UpstreamFault(encoding, { code: 'content-encoding', message: encoding }),
           ),
         )
         return

@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs'
 import { Pool, ProxyAgent } from 'undici'
 import type { PluginCatalog } from '../../config/check-chain.ts'
-import { searchesIn } from '../../config/searches.ts'
+import { SIMULATED_SEARCH, searchesIn } from '../../config/searches.ts'
 import type { GatewayConfig, ProviderConfig } from '../../config/types.ts'
 import type { PipelineEntry } from '../../core/engine/chain.ts'
-import { type SearchProvider, type SearchProviders, SIMULATED_SEARCH } from '../../core/ports/search.ts'
+import type { SearchProvider, SearchProviders } from '../../core/ports/search.ts'
 import { HttpSearch } from './http-provider.ts'
 
 /** The most searches at the same time. Others wait for a connection, and their timeout already runs. */
@@ -31,7 +31,8 @@ export class OpenSearches {
     if (name === null) return undefined
     let found = this.#open.get(name)
     if (found) return found.search
-    const endpoint = name === SIMULATED_SEARCH ? simulated(this.#registered.simulator!) : this.#providers[name]
+    const builtIn = this.#registered.builtIn[name]
+    const endpoint = builtIn === undefined ? this.#providers[name] : ownServer(builtIn)
     if (!endpoint) return this.#registered.get(name)
     const dispatcher = open(endpoint, this.#connectTimeoutMs)
     const { origin, pathname } = new URL(endpoint.base_url)
@@ -74,7 +75,7 @@ export function searchProviderFault(
 
 type Endpoint = Pick<ProviderConfig, 'base_url' | 'headers' | 'api_key' | 'tls' | 'proxy'>
 
-function simulated(base_url: string): Endpoint {
+function ownServer(base_url: string): Endpoint {
   return { base_url, headers: {}, tls: null, proxy: null }
 }
 

@@ -5,7 +5,6 @@
 import { type Continuation, formOf } from '../../core/canon/conversation.ts'
 import type { GatewayError } from '../../core/canon/errors.ts'
 import type { FinishEvent, FinishReason, ProviderUsage, StreamEvent } from '../../core/canon/events.ts'
-import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import type { DecodeContext, Decoder } from '../../core/ports/dialect.ts'
 import { keepNumbers } from '../../core/tools/json.ts'
 import { CustomInputDecoder } from '../custom-input.ts'
@@ -14,6 +13,7 @@ import { FrameParser } from '../frame-parser.ts'
 import { count, isObject, type JsonObject, list, object, parseObject, string } from '../loose-json.ts'
 import { type SearchEnd, SearchOrder } from '../search-order.ts'
 import { SurrogateJoiner } from '../surrogates.ts'
+import { toldIn } from '../told.ts'
 import { knownUsage } from '../usage.ts'
 import { kindOfAnthropicError } from './faults.ts'
 import { type MessagesContinuation, NAME, pausedSearch, type RequestState } from './request.ts'
@@ -467,5 +467,5 @@ export class MessagesDecoder implements Decoder {
 
 /** What an error object inside a reply of status 200 means. */
 function failureOf(error: unknown): GatewayError {
-  return faultOf(kindOfAnthropicError(error), null, UpstreamFault.of(error))
+  return faultOf(kindOfAnthropicError(error), null, toldIn(error))
 }

@@ -1,13 +1,13 @@
 /** The Messages API of Anthropic as an upstream dialect (wire.md F, column AM). */
 import { type Conversation, workOf } from '../../core/canon/conversation.ts'
 import type { GatewayError } from '../../core/canon/errors.ts'
-import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/ports/dialect.ts'
 import { anthropicBlames } from '../blame.ts'
 import { faultOf, retryAfterMs } from '../faults.ts'
 import { parseObject } from '../loose-json.ts'
 import { allBut, commonUnfit, isForced, isPrefill, requirementsOf } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'
+import { toldInBody } from '../told.ts'
 import { MessagesDecoder } from './decoder.ts'
 import { kindOfAnthropicError } from './faults.ts'
 import { traitsOf } from './models.ts'
@@ -45,7 +45,7 @@ export const anthropicMessages: Dialect = {
   },
   fault(status: number, headers: FaultHeaders, body: string): GatewayError {
     const kind = kindOfAnthropicError(parseObject(body)?.['error'], status)
-    return faultOf(kind, retryAfterMs(headers), UpstreamFault.ofBody(body))
+    return faultOf(kind, retryAfterMs(headers), toldInBody(body))
   },
   blames: anthropicBlames,
 }

@@ -4,7 +4,6 @@
  */
 
 import type { FinishReason, ProviderUsage, StreamEvent, TokenLogprob } from '../../core/canon/events.ts'
-import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import type { DecodeContext, Decoder } from '../../core/ports/dialect.ts'
 import { keepNumbers } from '../../core/tools/json.ts'
 import { CustomInputDecoder } from '../custom-input.ts'
@@ -12,6 +11,7 @@ import { cutShort, faultOf, unreadable } from '../faults.ts'
 import { utf8 } from '../logprobs.ts'
 import { count, isObject, type JsonObject, list, object, parseObject, string } from '../loose-json.ts'
 import { SurrogateJoiner } from '../surrogates.ts'
+import { toldIn } from '../told.ts'
 import { knownUsage } from '../usage.ts'
 import { errorOf, kindOfGoogleError } from './faults.ts'
 import { citationsOf, searchOf } from './grounding.ts'
@@ -92,9 +92,7 @@ export class GeminiDecoder implements Decoder {
     }
     const error = errorOf(data)
     this.#fail(
-      error
-        ? faultOf(kindOfGoogleError(error), null, UpstreamFault.of(error))
-        : unreadable('event data is not a JSON object'),
+      error ? faultOf(kindOfGoogleError(error), null, toldIn(error)) : unreadable('event data is not a JSON object'),
       push,
     )
   }
@@ -109,7 +107,7 @@ export class GeminiDecoder implements Decoder {
     if (this.#over) return
     if (this.#reason === '' && !this.#blocked) return this.#fail(cutShort(), push)
     const reason = this.#finishReason()
-    if (!reason) return this.#fail(faultOf('server', null, UpstreamFault.of({ code: this.#reason })), push)
+    if (!reason) return this.#fail(faultOf('server', null, toldIn({ code: this.#reason })), push)
     this.#endThinking(push)
     this.#reportGrounding(push)
     this.#reportUsage(push)

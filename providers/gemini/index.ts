@@ -1,12 +1,12 @@
 /** Google's generateContent API as an upstream dialect (wire.md F, column GG). */
 import { type Conversation, workOf } from '../../core/canon/conversation.ts'
 import type { GatewayError } from '../../core/canon/errors.ts'
-import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/ports/dialect.ts'
 import { googleBlames } from '../blame.ts'
 import { faultOf } from '../faults.ts'
 import { allBut, commonUnfit, requirementsOf, schemaPath } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'
+import { toldInBody } from '../told.ts'
 import { GeminiDecoder } from './decoder.ts'
 import { errorOf, horizonOf, kindOfGoogleError } from './faults.ts'
 import { traitsOf } from './models.ts'
@@ -33,7 +33,7 @@ export const gemini: Dialect = {
   },
   fault(status: number, headers: FaultHeaders, body: string): GatewayError {
     const error = errorOf(body)
-    return faultOf(kindOfGoogleError(error, status), horizonOf(error, headers), UpstreamFault.ofBody(body))
+    return faultOf(kindOfGoogleError(error, status), horizonOf(error, headers), toldInBody(body))
   },
   blames: googleBlames,
 }

@@ -6,7 +6,6 @@
  */
 
 import type { Citation, FinishReason, ProviderUsage, StreamEvent, TokenLogprob } from '../../core/canon/events.ts'
-import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import type { DecodeContext, Decoder } from '../../core/ports/dialect.ts'
 import { appendAll } from '../../core/tools/append.ts'
 import { keepNumbers } from '../../core/tools/json.ts'
@@ -15,6 +14,7 @@ import { FrameParser } from '../frame-parser.ts'
 import { openAiLogprobs } from '../logprobs.ts'
 import { count, isObject, type JsonObject, object, parseObject } from '../loose-json.ts'
 import { SurrogateJoiner } from '../surrogates.ts'
+import { toldIn } from '../told.ts'
 import { Calls } from './calls.ts'
 import type { ChatState } from './request.ts'
 
@@ -110,7 +110,7 @@ export class ChatDecoder implements Decoder {
     // `{"error": …}` inside a 200 (OpenAI, OpenRouter), or vLLM's flat `{"object": "error", …}`.
     const error = chunk['error'] ?? (chunk['object'] === 'error' ? chunk : undefined)
     if (error !== undefined && error !== null) {
-      this.#fail({ type: 'error', error: faultOf(kindOfOpenAiError(error), null, UpstreamFault.of(error)) }, push)
+      this.#fail({ type: 'error', error: faultOf(kindOfOpenAiError(error), null, toldIn(error)) }, push)
       return
     }
     const choice = firstChoice(chunk['choices'])
@@ -221,7 +221,7 @@ export class ChatDecoder implements Decoder {
     const wireReason = this.#reason
     const failure = wireReason === null ? undefined : FAILURES.get(wireReason)
     if (failure) {
-      this.#fail({ type: 'error', error: faultOf(failure, null, UpstreamFault.of({ code: wireReason })) }, push)
+      this.#fail({ type: 'error', error: faultOf(failure, null, toldIn({ code: wireReason })) }, push)
       return
     }
     // Only a body comes here without a reason. One without any output has failed, and a proxy in between has hidden

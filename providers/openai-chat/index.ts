@@ -4,7 +4,6 @@
  * where the code handles them.
  */
 
-import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import type { DecodeContext, Decoder, Dialect } from '../../core/ports/dialect.ts'
 import { openAiBlames } from '../blame.ts'
 import { settingsOf } from '../dialect-settings.ts'
@@ -12,6 +11,7 @@ import { faultOf, kindOfOpenAiReply, retryAfterMs } from '../faults.ts'
 import { openAiEmbeddings } from '../openai-embeddings.ts'
 import { allBut } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'
+import { toldInBody } from '../told.ts'
 import { ChatDecoder } from './decode.ts'
 import { chatUnfit } from './fit.ts'
 import { chatRequest } from './request.ts'
@@ -39,7 +39,7 @@ export const openaiChat: Dialect = {
   },
 
   fault(status, headers, body) {
-    return faultOf(kindOfOpenAiReply(status, body), retryAfterMs(headers), UpstreamFault.ofBody(body))
+    return faultOf(kindOfOpenAiReply(status, body), retryAfterMs(headers), toldInBody(body))
   },
   blames: openAiBlames,
 }

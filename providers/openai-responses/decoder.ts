@@ -5,7 +5,6 @@
 import type { Continuation } from '../../core/canon/conversation.ts'
 import type { GatewayError } from '../../core/canon/errors.ts'
 import type { FinishEvent, StreamEvent } from '../../core/canon/events.ts'
-import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import type { DecodeContext, Decoder } from '../../core/ports/dialect.ts'
 import { cutShort, faultOf, kindOfOpenAiError, unreadable } from '../faults.ts'
 import { FrameParser } from '../frame-parser.ts'
@@ -13,6 +12,7 @@ import { openAiLogprobs } from '../logprobs.ts'
 import { count, isObject, type JsonObject, list, object, parseObject, string } from '../loose-json.ts'
 import { SearchOrder } from '../search-order.ts'
 import { SurrogateJoiner } from '../surrogates.ts'
+import { toldIn } from '../told.ts'
 import { knownUsage } from '../usage.ts'
 import { NAME, type RequestState, type ResponsesContinuation } from './request.ts'
 
@@ -518,7 +518,7 @@ function utf16Offset(text: string, characters: number | undefined): number | und
 
 /** What an error object inside a reply of status 200 means. */
 function failureOf(error: unknown): GatewayError {
-  return faultOf(kindOfOpenAiError(error), null, UpstreamFault.of(error))
+  return faultOf(kindOfOpenAiError(error), null, toldIn(error))
 }
 
 function idOf(id: string): string {

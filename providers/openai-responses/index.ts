@@ -1,13 +1,13 @@
 /** The Responses API of OpenAI as an upstream dialect (wire.md F, column OR). */
 import type { Conversation } from '../../core/canon/conversation.ts'
 import type { GatewayError } from '../../core/canon/errors.ts'
-import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import type { Backend, DecodeContext, Decoder, Dialect, FaultHeaders, Unfit } from '../../core/ports/dialect.ts'
 import { openAiBlames } from '../blame.ts'
 import { faultOf, kindOfOpenAiReply, retryAfterMs } from '../faults.ts'
 import { openAiEmbeddings } from '../openai-embeddings.ts'
 import { allBut, commonUnfit, isPrefill, requirementsOf } from '../requirements.ts'
 import { StopDecoder } from '../stop-matcher.ts'
+import { toldInBody } from '../told.ts'
 import { ResponsesDecoder } from './decoder.ts'
 import { traitsOf } from './models.ts'
 import { NAME, request } from './request.ts'
@@ -28,7 +28,7 @@ export const openaiResponses: Dialect = {
     return stop.length === 0 ? decoder : new StopDecoder(decoder, stop)
   },
   fault(status: number, headers: FaultHeaders, body: string): GatewayError {
-    return faultOf(kindOfOpenAiReply(status, body), retryAfterMs(headers), UpstreamFault.ofBody(body))
+    return faultOf(kindOfOpenAiReply(status, body), retryAfterMs(headers), toldInBody(body))
   },
   blames: openAiBlames,
 }

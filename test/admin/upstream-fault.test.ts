@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { type LogSettings, openLog } from '../../cli/log.ts'
 import { prettyLine } from '../../cli/pretty.ts'
-import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
+import { toldIn, toldInBody } from '../../providers/told.ts'
 import { startGateway, type TestGateway } from '../e2e/harness.ts'
 import { eventually } from '../eventually.ts'
 import { startFakeUpstream } from '../fake-upstream/server.ts'
@@ -197,7 +197,7 @@ test('what another backend made of it stays told, and so does an error inside a 
 })
 
 test('a provider’s words are at most 1 KiB, and a secret is taken out before they are cut', () => {
-  const long = UpstreamFault.of({ message: `${'é'.repeat(508)}${PROVIDER_KEY}${'x'.repeat(5000)}`, code: PROVIDER_KEY })
+  const long = toldIn({ message: `${'é'.repeat(508)}${PROVIDER_KEY}${'x'.repeat(5000)}`, code: PROVIDER_KEY })
   long.conceal({ authorization: `Bearer ${PROVIDER_KEY}`, 'content-type': 'application/json' })
   assert.ok(Buffer.byteLength(long.words) <= 1024)
   assert.ok(long.words.endsWith('…'))
@@ -205,7 +205,7 @@ test('a provider’s words are at most 1 KiB, and a secret is taken out before t
   assert.equal(long.toJSON().code, '[secret]')
   // Neither the one nor the other is a word of a list.
   assert.deepEqual(
-    { ...UpstreamFault.of({ type: 'a whole sentence', code: 'x'.repeat(200) }).toJSON() },
+    { ...toldIn({ type: 'a whole sentence', code: 'x'.repeat(200) }).toJSON() },
     {
       type: undefined,
       code: undefined,
@@ -223,6 +223,6 @@ test('a provider’s words are at most 1 KiB, and a secret is taken out before t
     '{"detail":[{"msg":"m"}]}',
     '7',
   ])
-    assert.equal(typeof UpstreamFault.ofBody(odd).words, 'string', odd)
-  assert.equal(UpstreamFault.ofBody('plain text').words, 'plain text')
+    assert.equal(typeof toldInBody(odd).words, 'string', odd)
+  assert.equal(toldInBody('plain text').words, 'plain text')
 })
