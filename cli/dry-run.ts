@@ -9,6 +9,7 @@ import {
   type Call,
   type CallControl,
   type Exchange,
+  type LayerPlace,
   type Plugin,
   type PluginHooks,
   type WireRequest,
@@ -90,10 +91,13 @@ function bound(hooks: PluginHooks, names: readonly (keyof PluginHooks)[]): Plugi
   return Object.fromEntries(there.map(name => [name, (hooks[name] as () => unknown).bind(hooks)]))
 }
 
-/** Layers that do nothing, in the places where a plugin that is left out has declared some. */
+/**
+ * Layers that do nothing, in the places where a plugin that is left out has declared some. Where it would translate, no
+ * request is written.
+ */
 function noLayers({ layers = [] }: Plugin): PluginHooks {
-  const around = layers.filter(place => place !== 'translate')
-  return Object.fromEntries(around.map(place => [LAYER_HOOKS[place], (next: unknown) => next]))
+  const idle = (place: LayerPlace) => (next: unknown) => (place === 'translate' ? () => NO_CONTROL : next)
+  return Object.fromEntries(layers.map(place => [LAYER_HOOKS[place], idle(place)]))
 }
 
 const ANSWERS: PluginHooks = {

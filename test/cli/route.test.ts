@@ -106,6 +106,26 @@ test('route: a plugin that does not declare that it may run dry is left out and 
   assert.equal(asked, 0)
 })
 
+test('route: a translating plugin that is left out leaves the request unwritten, and the rest is told', async t => {
+  const { dir, file, read } = folder(t)
+  writeFileSync(
+    join(dir, 'own.mjs'),
+    `export default { name: 'own', summary: 'A plugin of a user.', layers: ['translate'],
+  create: () => ({ translate: () => () => { throw new Error('it ran') } }) }
+`,
+  )
+  writeFileSync(
+    file,
+    read().replace('- translation\n', '- own\n').replace('version: 1', 'version: 1\nplugins: [./own.mjs]'),
+  )
+  const body = join(dir, 'body.json')
+  writeFileSync(body, JSON.stringify({ messages: [{ role: 'user', content: 'x' }] }))
+  const { code, out, err } = await sluice('route', file, '--model', 'eb1-preview', '--body', body, '--json')
+  assert.equal(code, 0, err)
+  const { left_out, candidates, request } = JSON.parse(out)
+  assert.deepEqual([left_out, candidates, request], [['own'], ['local/m'], undefined])
+})
+
 test('route: whatever plugin fills identity, the caller is the one who is named; nothing is told without a needed plugin', async t => {
   const { dir, file, read } = folder(t)
   const write = (name: string, definition: string) =>
