@@ -2,8 +2,8 @@
  * Checks that an answer has all of the text that the upstream sent, in the format of the surface. The same checks apply
  * to every contender.
  */
-import type { SurfaceName } from './requests.ts'
-import { EVENTS, STREAM_TEXT, TEXT } from './upstream-replies.ts'
+import type { Route, SurfaceName } from './requests.ts'
+import { eventsOf, streamText, TEXT } from './upstream-replies.ts'
 
 /** The text that ends a good stream; it is searched in the last bytes. */
 export const TERMINAL: Record<SurfaceName, string> = {
@@ -11,6 +11,10 @@ export const TERMINAL: Record<SurfaceName, string> = {
   messages: 'event: message_stop\n',
   responses: 'event: response.completed\n',
 }
+
+/** The last event of a response repeats the request's tools, so its name is not among the last bytes. */
+export const terminalOf = ({ surface, agents }: Route): string =>
+  agents && surface === 'responses' ? '}}\n\n' : TERMINAL[surface]
 
 class Wrong extends Error {}
 
@@ -79,51 +83,61 @@ function framesOf(text: string): Frame[] {
  * Checks the texts of the content events. Each content event of the upstream must arrive as one event; otherwise the
  * events per second of contenders could not be compared.
  */
-function content(pieces: string[]): void {
+function content(pieces: string[], events: number): void {
   const filled = pieces.filter(piece => piece !== '')
-  equal('content events', filled.length, EVENTS)
-  equal('text', filled.join(''), STREAM_TEXT)
+  equal('content events', filled.length, events)
+  equal('text', filled.join(''), streamText(events))
 }
 
-const streamed: Record<SurfaceName, (frames: Frame[]) => void> = {
-  chat(frames) {
+const streamed: Record<SurfaceName, (frames: Frame[], events: number) => void> = {
+  chat(frames, events) {
     equal('last frame', frames.pop()?.data, '[DONE]')
     const choices = frames.flatMap(frame => frame.data.choices)
-    content(choices.map(choice => choice.delta.content ?? ''))
+    content(
+      choices.map(choice => choice.delta.content ?? ''),
+      events,
+    )
     equal('finishes', choices.map(choice => choice.finish_reason ?? '').join(''), 'stop')
     const usages = frames.flatMap(frame => (frame.data.usage ? [frame.data.usage] : []))
     equal('usages', usages.length, 1)
     counted('completion_tokens', usages[0].completion_tokens)
   },
-  messages(frames) {
+  messages(frames, events) {
     for (const frame of frames) equal('event', frame.event, frame.data.type)
     equal('first event', frames[0]!.event, 'message_start')
     equal('last event', frames.at(-1)!.event, 'message_stop')
     const deltas = frames.filter(frame => frame.event === 'content_block_delta')
-    content(deltas.map(frame => frame.data.delta.text))
+    content(
+      deltas.map(frame => frame.data.delta.text),
+      events,
+    )
     const [end, ...more] = frames.filter(frame => frame.event === 'message_delta')
     equal('further message_delta', more.length, 0)
     equal('stop_reason', end!.data.delta.stop_reason, 'end_turn')
     counted('output_tokens', end!.data.usage.output_tokens)
   },
-  responses(frames) {
+  responses(frames, events) {
     for (const frame of frames) equal('event', frame.event, frame.data.type)
     for (const [i, frame] of frames.entries()) equal('sequence_number', frame.data.sequence_number, i)
     equal('first event', frames[0]!.event, 'response.created')
     equal('last event', frames.at(-1)!.event, 'response.completed')
-    content(frames.filter(frame => frame.event === 'response.output_text.delta').map(frame => frame.data.delta))
+    content(
+      frames.filter(frame => frame.event === 'response.output_text.delta').map(frame => frame.data.delta),
+      events,
+    )
     const { response } = frames.at(-1)!.data
     equal('status', response.status, 'completed')
-    equal('whole text', response.output[0].content[0].text, STREAM_TEXT)
+    equal('whole text', response.output[0].content[0].text, streamText(events))
     counted('output_tokens', response.usage.output_tokens)
   },
 }
 
 /** Checks one answer. @returns what is wrong with it, or undefined */
-export function wrong(surface: SurfaceName, stream: boolean, status: number, body: string): string | undefined {
+export function wrong(route: Route, stream: boolean, status: number, body: string): string | undefined {
+  const { surface } = route
   if (status !== 200) return `status ${status}: ${body.slice(0, 200)}`
   try {
-    if (stream) streamed[surface](framesOf(body))
+    if (stream) streamed[surface](framesOf(body), eventsOf(route))
     else buffered[surface](JSON.parse(body))
     return undefined
   } catch (error) {

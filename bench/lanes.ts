@@ -6,13 +6,13 @@ import type { ChildProcess } from 'node:child_process'
 import { join } from 'node:path'
 import { Progress } from '../cli/progress.ts'
 import { makeCertificates } from '../test/faults/certificates.ts'
-import { TERMINAL, wrong } from './answers.ts'
+import { terminalOf, wrong } from './answers.ts'
 import { output, printed, startProgram, stop, temporaryFolder } from './children.ts'
 import { available, type Contender, type Running, type Secure, type StartOptions } from './contenders/index.ts'
 import type { Job as ClosedJob, Report as ClosedReport, Expectation } from './load/closed-loop.ts'
 import { Connection } from './load/connection.ts'
 import { LOAD } from './machine.ts'
-import { openRequests, type RequestSource, type Route, writeRequests } from './requests.ts'
+import { openRequests, type RequestSource, type RequestSpec, type Route, writeRequests } from './requests.ts'
 
 /** A measurement that does not count, because an answer was wrong. */
 export class Void extends Error {}
@@ -60,7 +60,8 @@ export interface Lane {
   running: Running
   route: Route
   stream: boolean
-  /** The file of its requests (`writeRequests`). */
+  requests: RequestSpec
+  /** The file of its requests (`writeRequests`); '' for those of agents. */
   file: string
   headers: Record<string, string>
   /** What a good answer looks like. `verify` sets it. */
@@ -95,20 +96,21 @@ export function lane(
   stream: boolean,
   headers: Record<string, string> = {},
 ): Lane {
-  const expect = { payloadMin: 0, payloadMax: 0, terminal: stream ? TERMINAL[route.surface] : '' }
-  const file = requestFile(route, stream, headers)
-  return { name, running, route, stream, file, headers, expect, wireMin: 0, wireMax: 0, answered: 0 }
+  const expect = { payloadMin: 0, payloadMax: 0, terminal: stream ? terminalOf(route) : '' }
+  const file = route.agents ? '' : requestFile(route, stream, headers)
+  const requests: RequestSpec = route.agents ? { kind: 'agents', route, headers } : { kind: 'short', file }
+  return { name, running, route, stream, requests, file, headers, expect, wireMin: 0, wireMax: 0, answered: 0 }
 }
 
 /** Puts full load on a lane: each connection sends its next request as soon as it has its answer. */
 export function closedLoop(
-  { running, file, expect }: Lane,
+  { running, requests, expect }: Lane,
   connections: number,
   leadInMs: number,
   measureMs: number,
 ): Promise<ClosedReport> {
   const { port, pid } = running
-  const job: ClosedJob = { port, pid, connections, requests: { kind: 'short', file }, leadInMs, measureMs, expect }
+  const job: ClosedJob = { port, pid, connections, requests, leadInMs, measureMs, expect }
   return load<ClosedReport>('closed-loop.ts', job, measureMs + 20_000)
 }
 
@@ -136,7 +138,7 @@ export class Prober {
 
   constructor(lane: Lane) {
     this.#lane = lane
-    this.#source = openRequests({ kind: 'short', file: lane.file })
+    this.#source = openRequests(lane.requests)
   }
 
   /** Sends one request. Rejects with Void when its answer is not exactly right. */
@@ -163,9 +165,12 @@ export class Prober {
   #connect(): Connection {
     const { route, stream } = this.#lane
     return new Connection(this.#lane.running.port, {
-      onContent: bytes => void this.#body.push(Buffer.from(bytes)),
+      onContent: bytes => {
+        this.#source.hear?.(bytes)
+        this.#body.push(Buffer.from(bytes))
+      },
       onAnswer: ({ status, payload, wire }) => {
-        const problem = wrong(route.surface, stream, status, Buffer.concat(this.#body).toString())
+        const problem = wrong(route, stream, status, Buffer.concat(this.#body).toString())
         this.#settle?.(problem === undefined ? { payload, wire } : new Void(problem))
       },
       onLost: reason => {
@@ -195,8 +200,12 @@ export async function verify(lane: Lane): Promise<void> {
   } finally {
     prober.close()
   }
-  lane.expect.payloadMin = Math.min(...payloads)
-  lane.expect.payloadMax = Math.max(...payloads)
+  // Prompts of different lengths have counts with more digits or fewer, and a response repeats its instructions and
+  // tools.
+  const { agents, surface } = lane.route
+  const slack = agents === undefined ? 0 : surface === 'responses' ? Math.max(...payloads) / 10 : 16
+  lane.expect.payloadMin = Math.min(...payloads) - slack
+  lane.expect.payloadMax = Math.max(...payloads) + slack
   lane.wireMin = Math.min(...wires)
   lane.wireMax = Math.max(...wires)
 }

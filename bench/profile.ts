@@ -11,6 +11,7 @@ import { inspect } from './inspector.ts'
 import { closedLoop, lane, startUpstream, verify } from './lanes.ts'
 import { wrk } from './load/wrk.ts'
 import { threadMicros } from './machine.ts'
+import { CONVERSATIONS } from './profiles/agents.ts'
 import { startRedis } from './redis-server.ts'
 import type { Route } from './requests.ts'
 import { show, table } from './results.ts'
@@ -25,13 +26,13 @@ interface CpuProfile {
 
 const root = join(import.meta.dirname, '..')
 const SAMPLE_MICROS = 200
-/** The gateway's code is compiled after this many requests, or events of streams. */
-const WARM_UNITS = { buffered: 40_000, streamed: 400_000 }
+/** The gateway's code is compiled after this many requests, or events of streams for `streamed`. */
+const WARM_UNITS = { buffered: 40_000, streamed: 400_000, agents: 8_000 }
 /** On a busy machine the warm-up ends after this many runs of two seconds. */
 const WARM_RUNS = 8
 
 export interface ProfileOptions {
-  kind: 'buffered' | 'streamed'
+  kind: keyof typeof WARM_UNITS
   store: 'sqlite' | 'redis'
   seconds: number
   route: Route
@@ -45,15 +46,16 @@ export async function profileGateway({ kind, store, seconds, route }: ProfileOpt
     ...(redis && { store: redis.url }),
     flags: ['--inspect=127.0.0.1:0'],
   })
-  const stream = kind === 'streamed'
+  const stream = kind !== 'buffered'
   const target = lane('sluice', sluice, route, stream)
   await verify(target)
-  // Returns how many requests, or events of streams, were served.
+  // Returns how many requests were served, or events of streams.
   const run = async (duration: number): Promise<number> => {
     if (!stream)
       return (
         await wrk({ port: sluice.port, file: target.file, expect: target.expect, connections: 64, seconds: duration })
       ).requests
+    if (kind === 'agents') return (await closedLoop(target, CONVERSATIONS, 0, duration * 1000)).answers
     const { payloadBytes } = await closedLoop(target, 64, 0, duration * 1000)
     return (payloadBytes / target.expect.payloadMax) * EVENTS
   }
@@ -75,7 +77,7 @@ export async function profileGateway({ kind, store, seconds, route }: ProfileOpt
   mkdirSync(folder, { recursive: true })
   const file = join(folder, `${kind}${redis ? '-redis' : ''}.cpuprofile`)
   writeFileSync(file, JSON.stringify(profile))
-  const unit = stream ? 'event' : 'request'
+  const unit = kind === 'streamed' ? 'event' : 'request'
   const rate = units / seconds
   return [
     `${kind}, ${route.name}, ${store}: ${show(rate)} ${unit}s/s under the profiler; microseconds of CPU time per ${unit}`,

@@ -5,6 +5,7 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { generator } from '../test/random.ts'
+import { AgentRequests } from './agents.ts'
 import { corpora } from './meter-corpora.ts'
 
 export type SurfaceName = 'chat' | 'responses' | 'messages'
@@ -15,6 +16,11 @@ export interface Route {
   name: string
   surface: SurfaceName
   model: string
+  /**
+   * Turns of agents' conversations instead of single prompts (agents.ts). `continued`: each names the response before
+   * it, instead of repeating the history.
+   */
+  agents?: 'whole' | 'continued'
 }
 
 export const PATHS: Record<SurfaceName, string> = {
@@ -32,6 +38,25 @@ export const responsesOnMessages: Route = {
   name: 'responses → anthropic-messages',
   surface: 'responses',
   model: 'bench-messages',
+}
+
+/** The routes of agents' conversations. The model selects the length of the streams. */
+const agentRoute = (route: Route): Route => ({
+  ...route,
+  name: `agents: ${route.name}`,
+  model: route.model.replace('bench', 'agents'),
+  agents: 'whole',
+})
+export const agentRoutes: Record<string, Route> = {
+  'agents-chat': agentRoute(chat),
+  'agents-messages-chat': agentRoute(messagesOnChat),
+  'agents-messages': agentRoute(messages),
+  'agents-responses': agentRoute(responses),
+  'agents-continued': {
+    ...agentRoute(responses),
+    name: 'agents: responses, previous_response_id',
+    agents: 'continued',
+  },
 }
 
 /** The routes, by names that need no quotes in a shell. */
@@ -70,7 +95,7 @@ function bodyOf(route: Route, stream: boolean, prompt: string): object {
   }
 }
 
-function headOf(route: Route, length: number, headers: Record<string, string>): string {
+export function headOf(route: Route, length: number, headers: Record<string, string>): string {
   const all = {
     host: '127.0.0.1',
     authorization: `Bearer ${KEY}`,
@@ -85,18 +110,18 @@ function headOf(route: Route, length: number, headers: Record<string, string>): 
 
 export const KEY = 'sk-bench-0001'
 
-let sentences: string[] | undefined
+let kept: string[] | undefined
 /** Sentences of plain ASCII, so that bytes are characters. */
-function prose(): string[] {
-  if (sentences) return sentences
+export function sentences(): string[] {
+  if (kept) return kept
   const [english] = corpora()
-  sentences = []
+  kept = []
   try {
-    for (;;) sentences.push(english!.next(60))
+    for (;;) kept.push(english!.next(60))
   } catch {
     // The corpus has no more text.
   }
-  return (sentences = sentences.filter(text => !/[^\n\x20-\x7e]/.test(text)))
+  return (kept = kept.filter(text => !/[^\n\x20-\x7e]/.test(text)))
 }
 
 /** A file has this many different requests. The counter makes each use of one different. */
@@ -126,7 +151,7 @@ export function writeRequests(file: string, route: Route, stream: boolean, heade
  */
 export function writeVariants(file: string, count: number, of: (i: number) => Variant): void {
   const random = generator(1)
-  const all = prose()
+  const all = sentences()
   const parts: string[] = []
   for (let i = 0; i < count; i++) {
     const { route, stream = false, headers = {}, members } = of(i)
@@ -144,7 +169,7 @@ export function writeVariants(file: string, count: number, of: (i: number) => Va
 /** Writes a file of prose, as the content of a JSON string. `LongRequests` makes prompts of it. */
 export function writeLongText(file: string, bytes: number): void {
   const random = generator(2)
-  const all = prose().map(text => JSON.stringify(text).slice(1, -1))
+  const all = sentences().map(text => JSON.stringify(text).slice(1, -1))
   const parts: string[] = []
   for (let size = 0; size < bytes; ) {
     const text = all[random(all.length)]!
@@ -157,15 +182,26 @@ export function writeLongText(file: string, bytes: number): void {
 export interface RequestSource {
   /** The next request, as pieces that must be written one after the other. */
   next(): Buffer[]
+  /** Gets the content of answers, for a source of one connection. The buffer is valid only during the call. */
+  hear?(content: Buffer): void
 }
 
 /** What a load program sends, as a part of its job. */
 export type RequestSpec =
   | { kind: 'short'; file: string }
   | { kind: 'long'; file: string; bytes: number; route: Route; headers: Record<string, string>; seed: number }
+  /** Each connection has a source of its own. */
+  | { kind: 'agents'; route: Route; headers: Record<string, string> }
 
 export function openRequests(spec: RequestSpec): RequestSource {
-  return spec.kind === 'short' ? new ShortRequests(spec.file) : new LongRequests(spec)
+  switch (spec.kind) {
+    case 'short':
+      return new ShortRequests(spec.file)
+    case 'long':
+      return new LongRequests(spec)
+    case 'agents':
+      return new AgentRequests(spec.route, spec.headers)
+  }
 }
 
 /** The first counter. It differs between programs and rounds, so that two of them do not send the same text. */

@@ -5,7 +5,7 @@ import { ensurePrograms } from './install.ts'
 import { failures } from './lanes.ts'
 import { busyWith, pinning } from './machine.ts'
 import { profiles } from './profiles/index.ts'
-import { routes } from './requests.ts'
+import { agentRoutes, routes } from './requests.ts'
 import { RESULTS, report, write } from './results.ts'
 
 const HELP = `Usage: npm run bench -- [options]
@@ -20,9 +20,9 @@ Measures the gateway beside bare proxies and other gateways. About five minutes.
   --machine TEXT       how results name the machine, default its cores
   --client undici      profile 1 with undici in place of the gateway's own HTTP/1.1 client, in turns
                        with that; nothing is written
-  --profile buffered|streamed
+  --profile buffered|streamed|agents
                        where the gateway's CPU time goes, instead; see README.md
-  --route NAME         for --profile: ${Object.keys(routes).join(', ')}
+  --route NAME         for --profile: ${Object.keys({ ...routes, ...agentRoutes }).join(', ')}
   --store sqlite|redis for --profile
   --help
 
@@ -43,7 +43,7 @@ const { values } = parseArgs({
     machine: { type: 'string' },
     client: { type: 'string' },
     profile: { type: 'string' },
-    route: { type: 'string', default: 'chat' },
+    route: { type: 'string' },
     store: { type: 'string', default: 'sqlite' },
     help: { type: 'boolean', short: 'h' },
   },
@@ -68,13 +68,15 @@ async function main(): Promise<number> {
   )
   if (ensurePrograms(['wrk']).size > 0) return fail('the load needs wrk')
   if (values.profile !== undefined) {
-    if (values.profile !== 'buffered' && values.profile !== 'streamed') return fail('--profile is buffered or streamed')
     const { store, profile: kind } = values
+    if (kind !== 'buffered' && kind !== 'streamed' && kind !== 'agents')
+      return fail('--profile is buffered, streamed or agents')
     if (store !== 'sqlite' && store !== 'redis') return fail('--store is sqlite or redis')
     if (store === 'redis' && ensurePrograms(['redis-server']).size > 0) return fail('--store redis needs redis-server')
     const { profileGateway } = await import('./profile.ts')
-    const route = routes[values.route]
-    if (!route) return fail(`--route is one of ${Object.keys(routes).join(', ')}`)
+    const known = kind === 'agents' ? agentRoutes : routes
+    const route = known[values.route ?? Object.keys(known)[0]!]
+    if (!route) return fail(`--route is one of ${Object.keys(known).join(', ')}`)
     console.log(await profileGateway({ kind, store, seconds: seconds ?? 5, route }))
     return 0
   }

@@ -2,16 +2,21 @@
  * What the benchmarks' upstream answers, in the form of each API, and what a client must find in it whichever gateway
  * stands between.
  */
+
 import { type Said, streamOf, type WrittenDialect, wholeOf } from '../test/fake-upstream/replies.ts'
+import type { Route } from './requests.ts'
 
 /** Number of content events of a stream. Frames that open and close the stream are not counted. */
 export const EVENTS = 200
+/** The same of an answer to an agent. */
+export const AGENT_EVENTS = 60
+export const eventsOf = ({ agents }: Pick<Route, 'agents'>): number => (agents ? AGENT_EVENTS : EVENTS)
 /** The length of the body of the buffered chat reply, in bytes. */
 const REPLY_BYTES = 400
 
-const WORDS = Array.from({ length: EVENTS }, (_, i) => ` word${i}`)
-/** The text of a stream. */
-export const STREAM_TEXT = WORDS.join('')
+const words = (events: number) => Array.from({ length: events }, (_, i) => ` word${i}`)
+/** The text of a stream with this many events. */
+export const streamText = (events: number): string => words(events).join('')
 
 /** A reply of this many tokens. It is bare, because short events are the harder load for a proxy. */
 const said = (pieces: readonly string[], output: number): Said => ({
@@ -34,11 +39,16 @@ export interface Reply {
   whole: Buffer
   /** The frames of the stream, one buffer for each. */
   frames: Buffer[]
+  /** Those of a stream to an agent. */
+  agentFrames: Buffer[]
 }
 
+const frames = (dialect: WrittenDialect, events: number) =>
+  streamOf(dialect, said(words(events), 2 * events)).map(text => Buffer.from(text))
 const reply = (dialect: WrittenDialect): Reply => ({
   whole: Buffer.from(wholeOf(dialect, buffered(TEXT))),
-  frames: streamOf(dialect, said(WORDS, 400)).map(text => Buffer.from(text)),
+  frames: frames(dialect, EVENTS),
+  agentFrames: frames(dialect, AGENT_EVENTS),
 })
 
 /** The replies, by the path of the request. */

@@ -7,7 +7,8 @@
  *   GET  /stats                                              { whole, streams }: how many complete replies were sent
  *
  * The model of the request selects how a stream is written. `single…`: one frame in each write. `trickle…`: the first
- * frames, then one content frame every four seconds without end. Otherwise: ten frames in each write.
+ * frames, then one content frame every four seconds without end. `agents…`: a stream of 60 events. Otherwise: ten frames
+ * in each write, as those to agents, too.
  */
 import { readFileSync } from 'node:fs'
 import { createSecureServer } from 'node:http2'
@@ -20,8 +21,11 @@ const uws = loadNative()
 /** Frames in one write of a stream: a provider under load flushes several events at once. */
 const GROUP = 10
 const TRICKLE_MS = 4000
-/** This many bytes at each end of a body are searched. The members that matter are before or after the prompt. */
-const ENDS = 2048
+/** What a body says. The prompts of a load do not have these texts. */
+const [STREAM, TRICKLE, AGENTS, SINGLE] = ['"stream":true', '"model":"trickle', '"model":"agents', '"model":"single']
+const SEARCHED = [STREAM, TRICKLE, AGENTS, SINGLE]
+/** As long as the longest text that is searched in a body, and may be split over two reads. */
+const OVERLAP = 32
 
 const stats = { whole: 0, streams: 0 }
 const trickling = new Set<() => void>()
@@ -43,25 +47,28 @@ function grouped(frames: Buffer[], size: number): Buffer[] {
 
 function serve(reply: Reply) {
   const groups = grouped(reply.frames, GROUP)
+  const agentGroups = grouped(reply.agentFrames, GROUP)
   return (res: BareResponse) => {
     let gone = false
     let onGone: (() => void) | undefined
-    let head = ''
-    let tail = ''
+    const found = new Set<string>()
+    let rest = ''
     res.onAborted(() => {
       gone = true
       onGone?.()
     })
     res.onData((chunk, last) => {
+      // A view of the chunk: it is searched here and now, and not copied.
       const bytes = Buffer.from(chunk)
-      if (head.length < ENDS) head += bytes.toString('latin1', 0, Math.min(bytes.length, ENDS))
-      if (bytes.length > ENDS) tail = bytes.toString('latin1', bytes.length - ENDS)
-      else tail = (tail + bytes.toString('latin1')).slice(-ENDS)
+      const ends = rest + bytes.toString('latin1', 0, OVERLAP)
+      for (const text of SEARCHED)
+        if (!found.has(text) && (ends.includes(text) || bytes.includes(text))) found.add(text)
+      if (!last) rest = (rest + bytes.toString('latin1', Math.max(0, bytes.length - OVERLAP))).slice(-OVERLAP)
       if (!last || gone) return
-      const has = (text: string) => head.includes(text) || tail.includes(text)
-      if (!has('"stream":true')) return whole()
-      if (has('"model":"trickle')) return trickle()
-      return stream(has('"model":"single') ? reply.frames : groups)
+      if (!found.has(STREAM)) return whole()
+      if (found.has(TRICKLE)) return trickle()
+      if (found.has(AGENTS)) return stream(agentGroups)
+      return stream(found.has(SINGLE) ? reply.frames : groups)
     })
 
     function whole(): void {

@@ -78,6 +78,9 @@ ${model('bench-responses', 'responses')}
 ${model('bench-messages', 'messages')}
 ${model('single-chat', 'chat')}
 ${model('trickle-chat', 'chat')}
+${model('agents-chat', 'chat')}
+${model('agents-responses', 'responses')}
+${model('agents-messages', 'messages')}
 price_book: bench
 platform: { max_concurrent_requests: 20000 }
 organizations:

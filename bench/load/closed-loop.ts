@@ -53,7 +53,7 @@ export function fault(answer: Answer, expect: Expectation): string | undefined {
 if (process.argv[1] === import.meta.filename) run(JSON.parse(process.argv[2]!) as Job)
 
 function run(job: Job): void {
-  const source = openRequests(job.requests)
+  const shared = job.requests.kind === 'agents' ? undefined : openRequests(job.requests)
   const failures: Report['failures'] = {}
   let latencies: number[] = []
   let answers = 0
@@ -62,7 +62,7 @@ function run(job: Job): void {
   const fail = (reason: string) => (failures[reason] = (failures[reason] ?? 0) + 1)
   const ask = (connection: Connection) => {
     connection.since = performance.now()
-    const pieces = source.next()
+    const pieces = connection.source!.next()
     for (const piece of pieces) requestBytes += piece.length
     connection.send(pieces)
   }
@@ -83,7 +83,10 @@ function run(job: Job): void {
     },
   }
   const open = () => {
-    const connection = new Connection(job.port, handler)
+    const source = shared ?? openRequests(job.requests)
+    const hears = source.hear && { onContent: (content: Buffer) => source.hear!(content) }
+    const connection = new Connection(job.port, { ...handler, ...hears })
+    connection.source = source
     ask(connection)
     return connection
   }

@@ -4,6 +4,7 @@
  * streams, and copies only the last bytes.
  */
 import net from 'node:net'
+import type { RequestSource } from '../requests.ts'
 
 export interface Answer {
   status: number
@@ -49,6 +50,8 @@ export class Connection {
   #lost = false
   /** Set by the load program: when the request was due or sent, in milliseconds of the program's clock. */
   since = 0
+  /** Set by the load program: where its requests come from. */
+  source: RequestSource | undefined
   open = false
 
   constructor(port: number, handler: ConnectionHandler) {

@@ -1,4 +1,5 @@
 import type { Profile } from '../results.ts'
+import { agents } from './agents.ts'
 import { buffered } from './buffered.ts'
 import { latency } from './latency.ts'
 import { long } from './long.ts'
@@ -9,7 +10,7 @@ import { streamed } from './streamed.ts'
 import { tlsBuffered, tlsStreamed } from './tls.ts'
 import { translated } from './translated.ts'
 
-/** The profiles in the order of their numbers in README.md, 1 to 10. */
+/** The profiles in the order of their numbers in README.md, 1 to 11. */
 export const profiles: Profile[] = [
   buffered,
   translated,
@@ -21,4 +22,5 @@ export const profiles: Profile[] = [
   start,
   tlsBuffered,
   tlsStreamed,
+  agents,
 ]

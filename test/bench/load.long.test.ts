@@ -14,29 +14,30 @@ import { fault } from '../../bench/load/closed-loop.ts'
 import { type Answer, Connection } from '../../bench/load/connection.ts'
 import type { Job, Report } from '../../bench/load/overload.ts'
 import { median, percentile } from '../../bench/load/percentile.ts'
-import { openRequests, PATHS, routes, type SurfaceName, writeRequests } from '../../bench/requests.ts'
+import { agentRoutes, openRequests, PATHS, routes, type SurfaceName, writeRequests } from '../../bench/requests.ts'
 import { type Figures, goals, ratio, reached } from '../../bench/results.ts'
 import { replies } from '../../bench/upstream-replies.ts'
 import { FLAGS } from '../../bin/flags.mjs'
 
 const surfaces = Object.keys(PATHS) as SurfaceName[]
 const whole = (surface: SurfaceName) => replies[PATHS[surface]]!.whole.toString()
+const routeOf = (surface: SurfaceName) => routes[surface]!
 const stream = (surface: SurfaceName) => replies[PATHS[surface]]!.frames.map(String)
 
 test('the upstream’s own replies are right, whole and as streams', () => {
   for (const surface of surfaces) {
-    assert.equal(wrong(surface, false, 200, whole(surface)), undefined)
-    assert.equal(wrong(surface, true, 200, stream(surface).join('')), undefined)
+    assert.equal(wrong(routeOf(surface), false, 200, whole(surface)), undefined)
+    assert.equal(wrong(routeOf(surface), true, 200, stream(surface).join('')), undefined)
   }
   assert.equal(replies[PATHS.chat]!.whole.length, 400)
 })
 
 test('a reply that is short, altered or an error is wrong', () => {
   for (const surface of surfaces) {
-    assert.match(wrong(surface, false, 503, whole(surface))!, /status 503/)
-    assert.ok(wrong(surface, false, 200, whole(surface).slice(0, -1)))
-    assert.ok(wrong(surface, false, 200, whole(surface).replace('brown', 'green')))
-    assert.ok(wrong(surface, false, 200, '{"error":{}}'))
+    assert.match(wrong(routeOf(surface), false, 503, whole(surface))!, /status 503/)
+    assert.ok(wrong(routeOf(surface), false, 200, whole(surface).slice(0, -1)))
+    assert.ok(wrong(routeOf(surface), false, 200, whole(surface).replace('brown', 'green')))
+    assert.ok(wrong(routeOf(surface), false, 200, '{"error":{}}'))
   }
 })
 
@@ -46,12 +47,15 @@ test('a stream that lacks any frame, has one twice, or is cut anywhere is wrong'
     // The frames that open and close carry no text on some surfaces; those with text, the end and the usage must be
     // there.
     for (let i = 5; i < frames.length; i += 13) {
-      assert.ok(wrong(surface, true, 200, frames.toSpliced(i, 1).join('')), `${surface} without frame ${i}`)
-      assert.ok(wrong(surface, true, 200, frames.toSpliced(i, 0, frames[i]!).join('')), `${surface} with ${i} twice`)
+      assert.ok(wrong(routeOf(surface), true, 200, frames.toSpliced(i, 1).join('')), `${surface} without frame ${i}`)
+      assert.ok(
+        wrong(routeOf(surface), true, 200, frames.toSpliced(i, 0, frames[i]!).join('')),
+        `${surface} with ${i} twice`,
+      )
     }
-    assert.ok(wrong(surface, true, 200, frames.slice(0, -1).join('')), `${surface} without its last frame`)
+    assert.ok(wrong(routeOf(surface), true, 200, frames.slice(0, -1).join('')), `${surface} without its last frame`)
     const bytes = frames.join('')
-    for (let cut = 1; cut < 60; cut += 7) assert.ok(wrong(surface, true, 200, bytes.slice(0, -cut)))
+    for (let cut = 1; cut < 60; cut += 7) assert.ok(wrong(routeOf(surface), true, 200, bytes.slice(0, -cut)))
   }
 })
 
@@ -154,6 +158,37 @@ test('requests are well-formed, and no two have the same text', () => {
     }
   } finally {
     rmSync(folder, { recursive: true })
+  }
+})
+
+test('an agent’s requests grow by what is new, average 100 KB, and are what their surfaces take', () => {
+  for (const [name, route] of Object.entries(agentRoutes)) {
+    const source = openRequests({ kind: 'agents', route, headers: {} })
+    const sizes: number[] = []
+    let last: { before: string; length: number } | undefined
+    for (let i = 0; i < 72; i++) {
+      const request = Buffer.concat(source.next()).toString()
+      const [top, text] = request.split('\r\n\r\n') as [string, string]
+      assert.equal(Number(/content-length: (\d+)/.exec(top)![1]), text.length)
+      const body = JSON.parse(text)
+      assert.deepEqual([body.model, body.stream, body.tools.length], [route.model, true, 40])
+      if (route.agents === 'continued') {
+        assert.equal(body.previous_response_id, i % 36 === 0 ? undefined : `resp_${i}`, `${name} ${i}`)
+        source.hear!(Buffer.from(`data: {"response":{"id":"resp_${i + 1}"`))
+        continue
+      }
+      sizes.push(text.length)
+      // What came before comes again, byte for byte, up to the last message's end.
+      const before = text.slice(0, text.lastIndexOf(route.surface === 'messages' ? '],"system"' : '],"tools"'))
+      if (i % 36 > 0) {
+        assert.ok(before.startsWith(last!.before), `${name} ${i}`)
+        assert.ok(before.length - last!.length > 2500 && before.length - last!.length < 4000)
+      }
+      last = { before, length: before.length }
+    }
+    if (route.agents === 'continued') continue
+    const mean = sizes.reduce((sum, size) => sum + size) / sizes.length
+    assert.ok(mean > 95_000 && mean < 112_000, `${name}: ${mean}`)
   }
 })
 
