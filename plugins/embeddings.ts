@@ -17,8 +17,8 @@ import { blaming } from '../providers/blame.ts'
 import { dialectOf } from '../providers/index.ts'
 import { type EmbeddingInput, inputsOf } from '../surfaces/embeddings/parse.ts'
 import type { EmbeddingsBody } from '../surfaces/embeddings/schema.ts'
-import { prefer } from './routing.ts'
 import { leastOf } from './shared/account-limits.ts'
+import { choicesOf } from './shared/backend-order.ts'
 import { inThreads, tooLong } from './shared/prompt-counting.ts'
 import { candidates, identity, model, parsedConversation } from './shared/slots.ts'
 import { sharedTicker } from './shared/ticker.ts'
@@ -51,7 +51,7 @@ export const embeddings = definePlugin({
         const said = x.get(parsedConversation)
         x.set(conversation, said)
         x.set(estimate, { input: sum(counted) })
-        x.set(candidates, prefer(x.get(model).backends, x.id))
+        x.set(candidates, choicesOf(x.get(model)).order().by(x.id))
         return undefined
       },
       translate: next => (call, sink) => new Attempt(call, new AskedVectors(call), sink, ticker).start(next),

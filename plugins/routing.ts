@@ -1,4 +1,3 @@
-import { hash } from 'node:crypto'
 import type { Conversation } from '../core/canon/conversation.ts'
 import {
   conversation as conversationSlot,
@@ -9,12 +8,12 @@ import {
   type Reply,
 } from '../core/plugin.ts'
 import type { Backend, Unfit } from '../core/ports/dialect.ts'
-import { appendAll } from '../core/tools/append.ts'
 import { dialectOf } from '../providers/index.ts'
 import { lackedBy, requirementsOf } from '../providers/requirements.ts'
 import { unfitFor } from '../providers/structured-output.ts'
 import type { WantedMedia } from './media/fetch-media.ts'
 import { unsatisfied } from './model-access/rights.ts'
+import { type Alike, choicesOf } from './shared/backend-order.ts'
 import { sessionOf } from './shared/session.ts'
 import {
   candidates,
@@ -94,19 +93,20 @@ function wayFor(x: Exchange, conversation: Conversation): Way {
 
 /** Which backends can serve a conversation, as it is or with its media fetched. */
 function judge(x: Exchange, conversation: Conversation, tokens = x.get(estimate).input): Judged {
-  const judged: Judged = { fit: [], lacksBytes: new Map(), why: new Map() }
-  for (const backend of x.get(model).backends) {
-    const dialect = dialectOf(backend)
-    const over = overWindow(backend, tokens)
-    const reason = over ?? unfitFor(conversation, backend, dialect)
+  const judged: Judged = { fit: new Set(), lacksBytes: new Map(), why: new Map() }
+  for (const alike of choicesOf(x.get(model)).alike) {
+    const { one } = alike
+    const dialect = dialectOf(one)
+    const over = overWindow(one, tokens)
+    const reason = over ?? unfitFor(conversation, one, dialect)
     if (!reason) {
-      judged.fit.push(backend)
+      judged.fit.add(alike)
       continue
     }
-    judged.why.set(backend, reason)
+    judged.why.set(alike, reason)
     if (over || !dialect.bytesOnly) continue
     const lacking = x.peek(mediaFetch)?.lacking(conversation, dialect.bytesOnly)
-    if (lacking && !unfitFor(lacking.whole, backend, dialect)) judged.lacksBytes.set(backend, lacking.wanted)
+    if (lacking && !unfitFor(lacking.whole, one, dialect)) judged.lacksBytes.set(alike, lacking.wanted)
   }
   return judged
 }
@@ -119,9 +119,8 @@ function choose(
   const { fit, lacksBytes, why } = judged
   if (!isServed(judged)) return why.size > 0 ? refusal(x, conversation, why) : noBackend()
   if (lacksBytes.size > 0) {
-    const all = x.get(model).backends.filter(backend => fit.includes(backend) || lacksBytes.has(backend))
-    const first = inOrder(x, conversation, all)[0]!
-    const wanted = lacksBytes.get(first)
+    const first = inOrder(x, conversation, new Set([...fit, ...lacksBytes.keys()]))[0]
+    const wanted = first && lacksBytes.get(choicesOf(x.get(model)).of(first))
     if (wanted) return withBytes(x, conversation, judged, wanted)
   }
   x.set(candidates, inOrder(x, conversation, fit))
@@ -132,10 +131,10 @@ function choose(
  * Names what no backend can do; where each can do a part, the requirements that none meets together. Named alone, a
  * requirement that another backend meets would hide that it is the combination which is at fault.
  */
-function refusal(x: Exchange, conversation: Conversation, why: ReadonlyMap<Backend, Unfit>): Reply {
+function refusal(x: Exchange, conversation: Conversation, why: ReadonlyMap<Alike, Unfit>): Reply {
   const keyOf = ({ param, requirement }: Unfit) => `${param}\0${requirement}`
   const lacks = [...why].map(
-    ([backend, first]) => new Map([first, ...lackedBy(conversation, backend)].map(unfit => [keyOf(unfit), unfit])),
+    ([{ one }, first]) => new Map([first, ...lackedBy(conversation, one)].map(unfit => [keyOf(unfit), unfit])),
   )
   for (const [key, unfit] of lacks[0]!)
     if (lacks.every(others => others.has(key))) return unsatisfied(x.get(model).id, unfit)
@@ -158,7 +157,7 @@ async function withBytes(
 ): Promise<undefined | Reply> {
   const fetched = await x.get(mediaFetch).fetch(x, conversation, wanted)
   if (fetched.refused) {
-    if (fetched.final || fit.length === 0) return fetched.refused
+    if (fetched.final || fit.size === 0) return fetched.refused
     // Another backend takes the URL itself.
     x.set(candidates, inOrder(x, conversation, fit))
     return undefined
@@ -171,19 +170,22 @@ async function withBytes(
   if (over) return over
   const judged = judge(x, fetched.whole, tokens)
   // A fetched file may have a type that no backend takes.
-  if (judged.fit.length === 0) return refusal(x, fetched.whole, judged.why)
+  if (judged.fit.size === 0) return refusal(x, fetched.whole, judged.why)
   x.set(plan, { ...x.get(plan), input: Math.max(tokens, x.get(estimate).input) })
   x.set(upstreamConversation, fetched.whole)
   x.set(candidates, inOrder(x, conversation, judged.fit))
   return undefined
 }
 
-function inOrder(x: Exchange, conversation: Conversation, backends: readonly Backend[]): Backend[] {
+function inOrder(x: Exchange, conversation: Conversation, chosen: ReadonlySet<Alike>): Backend[] {
+  const { backends } = x.get(model)
   if (backends.length === 1) return [...backends]
-  const ordered = prefer(backends, affinity(x, conversation))
+  const choices = choicesOf(x.get(model))
+  const order = choices.order(chosen.size === choices.alike.length ? null : chosen)
+  const ordered = order.by(affinity(x, conversation))
   if (conversation.sampling.seed === undefined) return ordered
-  // A stable sort: among those that take the seed, and among the others, the order stays.
-  return ordered.sort((a, b) => Number(takesSeed(b)) - Number(takesSeed(a)))
+  // Among those that take the seed, and among the others, the order stays.
+  return [...ordered.filter(takesSeed), ...ordered.filter(backend => !takesSeed(backend))]
 }
 
 function takesSeed(backend: Backend): boolean {
@@ -191,45 +193,15 @@ function takesSeed(backend: Backend): boolean {
 }
 
 interface Judged {
-  fit: Backend[]
+  fit: Set<Alike>
   /** Backends that could serve the conversation if the gateway fetched its media, with the files to fetch. */
-  lacksBytes: Map<Backend, readonly WantedMedia[]>
+  lacksBytes: Map<Alike, readonly WantedMedia[]>
   /** The first reason why each unfit backend is unfit, in the order of the configuration. */
-  why: Map<Backend, Unfit>
+  why: Map<Alike, Unfit>
 }
 
 function isServed({ fit, lacksBytes }: Judged): boolean {
-  return fit.length > 0 || lacksBytes.size > 0
-}
-
-/**
- * Orders backends. A group takes the place of its first member in the configuration. Within a group the order comes
- * from weighted rendezvous hashing of the affinity key: a conversation keeps its backend, and the prompt cache there,
- * when other backends are added or removed.
- */
-export function prefer(backends: readonly Backend[], key: string): Backend[] {
-  const ordered: Backend[] = []
-  const seen = new Set<string>()
-  for (const backend of backends) {
-    if (backend.group === undefined) ordered.push(backend)
-    else if (!seen.has(backend.group)) {
-      seen.add(backend.group)
-      const members = backends.filter(other => other.group === backend.group && other.weight > 0)
-      const scores = new Map(members.map(member => [member, score(member, key)]))
-      appendAll(
-        ordered,
-        members.sort((a, b) => scores.get(b)! - scores.get(a)!),
-      )
-    }
-  }
-  return ordered
-}
-
-/** Weighted rendezvous score: -weight / ln(u), with u uniform in (0, 1) from a digest of backend and key. */
-function score(backend: Backend, key: string): number {
-  const digest = hash('sha256', `${backend.id}\0${key}`, 'buffer')
-  const u = (digest.readUIntBE(0, 6) + 1) / (2 ** 48 + 2)
-  return -backend.weight / Math.log(u)
+  return fit.size > 0 || lacksBytes.size > 0
 }
 
 /**
