@@ -351,6 +351,19 @@ test('an output_index counts more than an id, and the whole response is matched 
   assert.deepEqual(callsOf(...own, completed(item('y', 'g', '{"b":2}'), item('x', 'f', '{"a":1}'))), both)
 })
 
+test('an item that is announced twice at its output_index is one item', () => {
+  const at0 = { output_index: 0 }
+  assert.deepEqual(
+    callsOf(
+      added('x', 'f', at0),
+      added('x', 'f', at0),
+      args('x', '{"a":1}', at0),
+      completed(item('x', 'f', '{"a":1}')),
+    ),
+    [['f {"a":1} end'], 'finish'],
+  )
+})
+
 test('two open items with one id and no output_index are an error, and so are too many items', () => {
   assert.deepEqual(callsOf(added('x', 'f'), args('x', '{'), added('x', 'g')), [['f {'], 'error'])
   const many = Array.from({ length: 10_010 }, (_, i) => added(`x${i}`, 'f'))

@@ -325,6 +325,9 @@ test('the first probe passes a second after the backend was closed, to whomever'
     faults: breaker => {
       for (let i = 0; i < OPTIONS.failures; i++) breaker.failed(5000, 'a', 'organization')
     },
+    'faults, the last of which closes it': breaker => {
+      for (const now of [1000, 2000, 3000, 4000, 5000]) breaker.failed(now, 'a', 'organization')
+    },
     'no connection': breaker => {
       for (let i = 0; i < OPTIONS.failures; i++) breaker.failed(5000, 'a', 'all')
     },
