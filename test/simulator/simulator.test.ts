@@ -441,7 +441,14 @@ test('gemini: a blocked prompt, grounding, thoughts', () =>
       generationConfig: { thinkingConfig: { includeThoughts: true, thinkingLevel: 'LOW' } },
     })
     assert.equal(thought.candidates[0].content.parts[0].thought, true)
-    assert.ok(thought.usageMetadata.thoughtsTokenCount > 0)
+    // A candidate's tokens are those of its text alone.
+    const { promptTokenCount, candidatesTokenCount, thoughtsTokenCount, totalTokenCount } = thought.usageMetadata
+    assert.ok(thoughtsTokenCount > 0)
+    assert.equal(promptTokenCount + candidatesTokenCount + thoughtsTokenCount, totalTokenCount)
+    for (const thinkingBudget of [0, 1000]) {
+      const { usageMetadata } = await generate('x', { generationConfig: { thinkingConfig: { thinkingBudget } } })
+      assert.equal(usageMetadata.thoughtsTokenCount > 0, thinkingBudget > 0)
+    }
     assert.equal((await generate('[[sim: finish SAFETY]]')).candidates[0].finishReason, 'SAFETY')
   }))
 
