@@ -7,13 +7,13 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { freePort } from '../test/ports.ts'
-import { startProgram, stop } from './children.ts'
+import { start, startProgram, stop } from './children.ts'
 import { startSluice } from './contenders/sluice.ts'
 import { closedLoop, demandNone, failures, type Lane, lane, load, Prober, ready, startUpstream } from './lanes.ts'
 import type { Opened, Job as StreamsJob } from './load/open-streams.ts'
 import type { Job, Report } from './load/overload.ts'
 import { median, percentile } from './load/percentile.ts'
-import { busyWith, LOAD, pinning } from './machine.ts'
+import { busyWith, CONTENDER, LOAD, pinning } from './machine.ts'
 import { chat, type Route } from './requests.ts'
 import { type Goal, reached, show, table } from './results.ts'
 
@@ -27,6 +27,8 @@ those of three times the peak; above it only admin and open streams have goals.
 const CONNECTIONS = 64
 /** Connections of the load: more than any round needs, so that it is the gateway that refuses. */
 const MOST_CONNECTIONS = 3000
+/** Programs that keep the gateway's core busy, to see that it refuses nobody for that. */
+const OTHERS = 15
 /** The goals: this part of the peak throughput remains. */
 const GOODPUT = { buffered: 0.75, streamed: 0.95 }
 /** The rate at which the gateway is busy and not overloaded, as a share of the peak. */
@@ -143,6 +145,13 @@ async function main(rounds: number, measureMs: number, times: number): Promise<n
     console.log(`\n${table(['goal', 'is', 'measured', ''], rows)}`)
     good &&= aims.every(reached)
   }
+  for (const each of buffered) {
+    await calm(admin, each)
+    const { answers, refused } = await besideOthers(each, measureMs * rounds)
+    console.log(`\n## ${each.name}, a closed loop beside ${OTHERS} busy programs on the gateway’s core\n`)
+    console.log(table(['answers', 'refused'], [[String(answers), String(refused)]]))
+    good &&= refused === 0
+  }
   for (const [reason, n] of Object.entries(await kept.lost())) failures.push(`open streams: ${n} × ${reason}`)
   await running.stop()
   await upstream.stop()
@@ -215,6 +224,19 @@ async function peak(each: Lane, measureMs: number): Promise<Peak> {
   // A gateway that refuses requests of a closed loop has no peak to compare with.
   demandNone(wrong)
   return { rate: answers / seconds, micros: cpuMicros / answers }
+}
+
+/** A closed loop while other programs use the gateway's core: it is slower, and no request is too many. */
+async function besideOthers(each: Lane, measureMs: number): Promise<{ answers: number; refused: number }> {
+  const busy = Array.from({ length: OTHERS }, () => start(CONTENDER, process.execPath, ['-e', 'for (;;);']))
+  try {
+    const { answers, failures: wrong } = await closedLoop(each, CONNECTIONS, 500, measureMs)
+    const { 'status 503': refused = 0, ...others } = wrong
+    demandNone(others)
+    return { answers, refused }
+  } finally {
+    await Promise.all(busy.map(child => stop(child)))
+  }
 }
 
 async function openLoop(

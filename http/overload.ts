@@ -7,7 +7,7 @@
 import { type Budget, counter, gauge } from '../core/engine/budget.ts'
 import type { Clock, Timer } from '../core/tools/clock.ts'
 
-/** The present lag of the event loop, in milliseconds. */
+/** The present lag of the event loop that its own work causes, in milliseconds. */
 export interface LagProbe {
   lagMs(): number
   /** Set while load is shed: event-loop turns of a few milliseconds must then be told from longer ones. */
@@ -269,31 +269,55 @@ export function shareAt(lagMs: number, overloadDelay: number): number {
 const PERIOD_MS = 20
 const CLOSE_PERIOD_MS = 2
 
+/** The CPU time of this thread so far, in milliseconds. Where Node cannot tell, that of all threads of the process. */
+function cpuMs(): number {
+  const { user, system } = process.threadCpuUsage?.() ?? process.cpuUsage()
+  return (user + system) / 1000
+}
+
 /**
- * Measures how late a timer fires. Only lag that lasts counts: the smaller of two measurements in a row, so that a
- * single delay (a large body, a garbage collection, a machine that slept) does not. The running measurement counts as
- * soon as it is late, so that the requests that wait behind a long event-loop turn are refused already, instead of
- * all being admitted.
+ * Measures how late a timer fires, as far as the thread's own work made it late. Where other programs had the core
+ * meanwhile, the thread used less CPU time than passed: with fewer requests it would be as late, so nobody is refused
+ * for that.
+ *
+ * Only lag that lasts counts: the smaller of two measurements in a row, so that a single delay (a large body, a garbage
+ * collection, a machine that slept) does not. The running measurement counts as soon as it is late, so that the
+ * requests that wait behind a long event-loop turn are refused already, instead of all being admitted.
  */
 export class TimerLag implements LagProbe {
   readonly #clock: Clock
+  readonly #cpuMs: () => number
   closely = false
   #timer: Timer
+  /** The period of the timer that is set, in milliseconds. */
+  #period = PERIOD_MS
   /** When the timer should fire (monotonic milliseconds). */
   #due: number
+  /** The thread's CPU time when the timer was set. */
+  #cpuAtSet: number
   /** The two latest measurements, in milliseconds. */
   #last = 0
   #before = 0
 
-  constructor(clock: Clock) {
+  /** @param cpu the CPU time of this thread so far, in milliseconds */
+  constructor(clock: Clock, cpu: () => number = cpuMs) {
     this.#clock = clock
+    this.#cpuMs = cpu
+    this.#cpuAtSet = cpu()
     this.#due = clock.mono() + PERIOD_MS
     this.#timer = clock.setTimer(PERIOD_MS, this.#measure)
   }
 
   lagMs(): number {
-    const now = this.#clock.mono() - this.#due
-    return Math.min(this.#last, Math.max(this.#before, now))
+    // What runs now counts only above what was measured before, and at most as much as that.
+    if (this.#last <= this.#before) return this.#last
+    return Math.min(this.#last, Math.max(this.#before, this.#late()))
+  }
+
+  /** By how much the timer is late by the thread's own work, in milliseconds. It may have worked while it waited. */
+  #late(): number {
+    const late = this.#clock.mono() - this.#due
+    return late <= 0 ? 0 : Math.min(late, Math.max(0, this.#cpuMs() - this.#cpuAtSet - this.#period))
   }
 
   close(): void {
@@ -301,11 +325,11 @@ export class TimerLag implements LagProbe {
   }
 
   readonly #measure = (): void => {
-    const now = this.#clock.mono()
     this.#before = this.#last
-    this.#last = Math.max(0, now - this.#due)
-    const period = this.closely ? CLOSE_PERIOD_MS : PERIOD_MS
-    this.#due = now + period
-    this.#timer = this.#clock.setTimer(period, this.#measure)
+    this.#last = this.#late()
+    this.#period = this.closely ? CLOSE_PERIOD_MS : PERIOD_MS
+    this.#cpuAtSet = this.#cpuMs()
+    this.#due = this.#clock.mono() + this.#period
+    this.#timer = this.#clock.setTimer(this.#period, this.#measure)
   }
 }

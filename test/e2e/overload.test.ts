@@ -247,16 +247,18 @@ test('of a flood of refusals all are counted, and a hundred a second are logged'
   }
 })
 
-test('lag is what stands: one stall is none, two in a row are, the one under way counts, and it is forgotten when it is over', () => {
-  /** Timers come late by `late`. */
-  class LateClock extends ManualClock {
-    late = 0
-    override setTimer(ms: number, fn: () => void) {
-      return super.setTimer(ms + this.late, fn)
-    }
+/** Timers come late by `late`. */
+class LateClock extends ManualClock {
+  late = 0
+  override setTimer(ms: number, fn: () => void) {
+    return super.setTimer(ms + this.late, fn)
   }
+}
+
+test('lag is what stands: one stall is none, two in a row are, the one under way counts, and it is forgotten when it is over', () => {
   const clock = new LateClock()
-  const lag = new TimerLag(clock)
+  // It works all the time.
+  const lag = new TimerLag(clock, () => clock.mono())
   clock.advance(1000)
   assert.equal(lag.lagMs(), 0)
   // The timer that is set already comes in time; the next is late.
@@ -282,4 +284,22 @@ test('lag is what stands: one stall is none, two in a row are, the one under way
   assert.equal(lag.lagMs(), 0, 'an hour of sleep is one stall')
   lag.close()
   assert.equal(clock.pending, 0)
+})
+
+test('lag that others cause, who had the core meanwhile, is none; of a mixture the own part counts', () => {
+  for (const [share, least, most] of [
+    [0, 0, 0],
+    [0.02, 0, 0],
+    [0.5, 100, 160],
+    [1, 300, 300],
+  ] as const) {
+    const clock = new LateClock()
+    const lag = new TimerLag(clock, () => clock.mono() * share)
+    clock.late = 300
+    clock.advance(20)
+    for (let i = 0; i < 5; i++) clock.advance(320)
+    const seen = lag.lagMs()
+    assert.ok(seen >= least && seen <= most, `${share}: ${seen}`)
+    lag.close()
+  }
 })
