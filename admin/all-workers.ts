@@ -83,7 +83,7 @@ export class AllWorkers implements Shown {
   #shown = false
   #ticking = false
 
-  /** @param count of workers @param tokens those of the start; afterwards the workers tell which there are */
+  /** @param count of workers @param tokens those of the start; afterwards the workers report which there are */
   constructor(count: number, tokens: readonly AdminToken[], clock: Clock) {
     this.#count = count
     this.#tokens = tokens

@@ -1,4 +1,4 @@
-/** What a worker tells of itself, for the pages that show all workers (all-workers.ts). Everything is JSON. */
+/** What a worker reports about itself, for the pages that show all workers (all-workers.ts). Everything is JSON. */
 import type { IncomingHttpHeaders } from 'node:http'
 import { Readable } from 'node:stream'
 import type { Registry } from 'prom-client'

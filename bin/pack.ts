@@ -1,6 +1,6 @@
 /**
  * Makes the files that only the package of npm has: the modules as JavaScript, since Node strips no types below
- * node_modules, the types for authors of plugins, and the validators of built-in plugins. They stand beside their
+ * node_modules, the types for authors of plugins, and the validators of built-in plugins. They are beside their
  * sources for as long as `npm pack` runs; git does not see them.
  *
  *   npm pack                 runs this before and after itself (`prepack` and `postpack` in package.json)

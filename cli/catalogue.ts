@@ -19,7 +19,7 @@ export type FindModel = (provider: { name: string; base_url: string }, model: st
 
 export interface Catalogue {
   find: FindModel
-  /** The package with its version, to stand beside a price. */
+  /** The package with its version, which is written beside a price. */
   label: string
 }
 

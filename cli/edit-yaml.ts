@@ -29,7 +29,7 @@ export function addItem(text: string, sequence: YAMLSeq, entry: string): string 
   return `${text.slice(0, at)}\n${indent}- ${entry}${text.slice(at)}`
 }
 
-/** Removes item `index`; of a block sequence with the lines that it stands on, and the comments at their ends. */
+/** Removes item `index`; of a block sequence with its lines and the comments at their ends. */
 export function removeItem(text: string, sequence: YAMLSeq, index: number): string {
   const items = sequence.items as Node[]
   const [start, end] = items[index]!.range!

@@ -1,4 +1,6 @@
-/** Where an organization stands, the file or the store, and how commands change it there: as a whole, or not at all. */
+/**
+ * Where an organization is kept, the file or the store, and how commands change it there: as a whole, or not at all.
+ */
 import { existsSync, readFileSync } from 'node:fs'
 import { userInfo } from 'node:os'
 import { accountNames, readOrganization } from '../config/accounts.ts'

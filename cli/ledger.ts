@@ -94,7 +94,7 @@ async function once(store: string, to: string, terminal: Terminal): Promise<numb
   return 0
 }
 
-/** Ships until SIGTERM or SIGINT. What fails is told, and tried again. */
+/** Ships until SIGTERM or SIGINT. A failure is reported, and tried again. */
 async function follow(work: { store: string; to: string; interval: number }, terminal: Terminal): Promise<number> {
   const stopped = new Promise<void>(resolve => {
     process.once('SIGTERM', () => resolve())

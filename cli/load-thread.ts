@@ -25,7 +25,7 @@ export interface Head {
 /** Further answers: organizations in the order of the file. None: there are no more. */
 export type Part = OrganizationConfig[]
 
-/** The receiver takes about a millisecond for so many. */
+/** The receiver needs about a millisecond for this many. */
 const SLICE = 100
 
 const port = parentPort!

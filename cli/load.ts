@@ -72,7 +72,7 @@ export async function loadAside(
 }
 
 /**
- * A thread is kept so long for the next load, ms: it takes half a second to start, and people save several times in a
+ * A thread is kept this long for the next load, ms: it takes half a second to start, and people save several times in a
  * row.
  */
 const KEPT_MS = 10_000

@@ -201,7 +201,7 @@ class Import {
     }
   }
 
-  /** What the store would answer, as far as that can be told. */
+  /** What the store would answer, as far as that can be known. */
   async #tried(changes: readonly AccountChange[]): Promise<Awaited<ReturnType<AccountStore['change']>>> {
     const owners = await Promise.all(
       changes.map(({ keys }) => Promise.all(keys.map(key => this.#store.find(key.sha256)))),

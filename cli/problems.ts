@@ -10,7 +10,7 @@ export type Loaded = Extract<LoadResult, { errors?: undefined }>
 
 /**
  * What a command throws for an error: a Failure when the store did not answer or cannot be used, else the error itself.
- * @param before stands before the store's message
+ * @param before is written before the store's message
  */
 export function storeFailure(error: unknown, before = ''): unknown {
   return error instanceof StoreUnavailable ? new Failure(`${before}${error.message}`) : error

@@ -80,7 +80,7 @@ export function checkChain(chain: ChainToCheck, catalog: PluginCatalog): ConfigE
   for (const { entry, plugin } of links) {
     for (const slot of [...(plugin?.provides ?? []), ...(plugin?.mayProvide ?? []), ...(plugin?.providesLate ?? [])]) {
       const first = writers.get(slot.name)
-      // An id that stands twice was already reported above. Two entries of one plugin may share a slot that the plugin
+      // An id that occurs twice was already reported above. Two entries of one plugin may share a slot that the plugin
       // may fill.
       const shares = first?.plugin === entry.plugin && fills(plugin?.mayProvide, slot)
       if (first && first.id !== entry.id && !shares) {
@@ -227,7 +227,10 @@ function safeguardsOf({ entry, plugin }: ChainLink): readonly Safeguard[] {
 /** Warnings about a chain that can be built. */
 export function chainWarnings(chain: ChainToCheck, catalog: PluginCatalog): ConfigError[] {
   const warnings: ConfigError[] = []
-  /** By slot: the first entry that makes another slot's value from it. Whoever rewrites it below changes less than intended. */
+  /**
+   * By slot: the first entry that makes another slot's value from it. Whoever rewrites it below changes less than
+   * intended.
+   */
   const madeFrom = new Map<string, PipelineEntry>()
   for (const entry of chain.entries) {
     const plugin = catalog.get(entry.plugin)

@@ -1,6 +1,6 @@
 /**
  * One JSON Schema of the whole gateway.yaml, for editors: completion, hover text and error marks. It is made from the
- * schemas that loading checks with, and loosened where YAML allows more than the data: `${NAME}` may stand anywhere,
+ * schemas that loading checks with, and loosened where YAML allows more than the data: `${NAME}` may occur anywhere,
  * `~` wherever a key is optional, and a section may be in its own file. `docs/generate/index.ts` writes it to
  * config/gateway.schema.json.
  */

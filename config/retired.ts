@@ -1,6 +1,6 @@
 /**
- * Plans and models that a configuration does not have, although accounts of the store name them. A reload that takes one
- * away is refused unless the file says that it is meant (`retired:`), and `sluice check --store` tells of all.
+ * Plans and models that a configuration does not have, although accounts of the store name them. A reload that takes
+ * one away is refused unless the file says that it is meant (`retired:`), and `sluice check --store` reports all.
  */
 import { type AccountStore, NAME_KINDS, type NameKind, type NameUsers } from '../core/ports/accounts.ts'
 import { appendAll } from '../core/tools/append.ts'

@@ -68,7 +68,7 @@ export interface ConfigSource {
   fromEnvironment(path: Path): boolean
   /** The text of a scalar as written, e.g. a digest that YAML read as a number. */
   written(path: Path): string | undefined
-  /** Makes a file name that stands at `path` absolute, relative to the folder of the file that holds `path`. */
+  /** Makes the file name at `path` absolute, relative to the folder of the file that holds `path`. */
   resolvePath(path: Path, relative: string): string
 }
 

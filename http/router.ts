@@ -84,7 +84,7 @@ export class Router {
 
   /**
    * For a path that no route has: the nearest paths above it and what is offered there and below, e.g. `GET, DELETE
-   * /v1/responses/{id}`, at most `MAX_NEAR`. Routes to an operator's own targets are not told. Empty: nothing is near.
+   * /v1/responses/{id}`, at most `MAX_NEAR`. Routes to an operator's own targets are not named. Empty: nothing is near.
    */
   near(path: string): Near {
     const offered: [template: string, methods: Methods][] = [...this.#exact]

@@ -1,6 +1,7 @@
 /**
  * What an image or a PDF counts by its size, in tokens (docs/metering.md). Providers count images by their pixels and
- * PDFs by their pages. Pixels stand in the first bytes of a file; pages do not, so a PDF counts by its bytes.
+ * PDFs by their pages. The size in pixels is in the first bytes of a file; the number of pages is not, so a PDF counts
+ * by its bytes.
  */
 import type { MediaSource } from '../core/canon/conversation.ts'
 

@@ -71,7 +71,7 @@ export interface NormalText {
 }
 
 /**
- * A message to a thread: count the texts in its memory, forget a text that will not go on, parse a body, or bring JSON
+ * A message to a thread: count the texts in its memory, forget a text that will not go on, parse a body, or write JSON
  * texts into form.
  */
 export type Request = CountRequest | ForgetRequest | ParseRequest | NormalRequest
@@ -97,16 +97,16 @@ export interface WorkerData {
 }
 
 /**
- * The shared memory of each thread, in bytes. What is in it is counted in one go, some 10 ms and at most 25 ms, for which
- * all other owners wait. A text with more bytes is counted in parts. That costs nothing that could be measured, against
- * a memory of 2 MiB, which took 170 ms.
+ * The shared memory of each thread, in bytes. What is in it is counted in one go, some 10 ms and at most 25 ms, for
+ * which all other owners wait. A text with more bytes is counted in parts. That costs nothing that could be measured,
+ * against a memory of 2 MiB, which took 170 ms.
  */
 const MEMORY_BYTES = 1 << 17
 
 /**
- * A body of more bytes is parsed by a thread of its own, which is ended then. What it made of the body is garbage, twice
- * the body's size and more, and an idle thread collects none. The other threads go on meanwhile, so that nobody waits for
- * large bodies of others but with such a one.
+ * A body of more bytes is parsed by a thread of its own, which is ended then. What it made of the body is garbage,
+ * twice the body's size and more, and an idle thread collects none. The other threads go on meanwhile, so that nobody
+ * waits for large bodies of others but with such a one.
  */
 const LARGE_BYTES = 4 * 1024 * 1024
 

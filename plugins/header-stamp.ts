@@ -13,7 +13,7 @@ const WITHOUT_LIMITS = new Set(['insufficient_quota', 'capacity_exceeded'])
 
 /**
  * Adds the headers that every reply has: the caller's limits (LIM-9), and the surface's aliases of the request id
- * (ERR-2). A refusal by a limit brings the headers of that limit.
+ * (ERR-2). A refusal by a limit has the headers of that limit.
  */
 export const headerStamp = definePlugin({
   name: 'header-stamp',
@@ -53,7 +53,7 @@ function isWhole(x: Exchange): boolean {
   return !x.error && x.peek(conversation)?.stream === false && x.peek(usage)?.billed === true
 }
 
-/** What the exchange leaves of its limits. An operator's plugin may reserve and not tell what it took. */
+/** What the exchange leaves of its limits. An operator's plugin may reserve and not report what it took. */
 function after(x: Exchange, { cells, states, taken }: Reservation): readonly CellState[] {
   if (!taken) return states
   return statesAfter(cells, states, taken.amounts, finals(cells, taken.amounts, x), taken.at, x.clock.now())

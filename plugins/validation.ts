@@ -236,7 +236,7 @@ const SLICE = 512 * 1024
 /**
  * The event loop receives, checks and counts the values of a body that a thread has parsed: some 0.7 µs each, 27 ms for
  * 40,000, most of it in one piece. So of such bodies an organization has two at a time, and each is followed by a rest
- * of so many milliseconds for each of its values. Beside a flood of such bodies the p99 of a victim was 150 ms.
+ * of `REST_MS` for each of its values. Beside a flood of such bodies the p99 of a victim was 150 ms.
  */
 const REST_MS = 0.003
 
@@ -277,7 +277,7 @@ function warm(surface: Surface, unknownFields: 'reject' | 'strip'): void {
   }
 }
 
-/** Where the arguments of calls stand in the body, when the spelling of numbers may matter there. */
+/** Where the arguments of calls are in the body, when the spelling of numbers may matter there. */
 function exactArguments(x: Exchange, shape: JsonBytes): JsonPath | undefined {
   const path = x.surface!.argumentsAt
   return path && shape.respelled > path.length ? path : undefined

@@ -15,7 +15,9 @@ import { isObject } from './loose-json.ts'
 
 /** What went wrong at a provider, and the error that the client gets for it. */
 export type FaultKind =
-  /** The provider refused the gateway's credential. → 502 upstream_auth_error, not retriable: the operator has to act */
+  /**
+   * The provider refused the gateway's credential. → 502 upstream_auth_error, not retriable: the operator has to act
+   */
   | 'auth'
   /** The gateway's account has no quota or money left. → 429 insufficient_quota */
   | 'quota'
@@ -76,7 +78,7 @@ export function kindOfStatus(status: number): FaultKind {
  * The kind of a failure whose status and error object may disagree. Servers answer in envelopes of other APIs, whose
  * types say less than the status does (a 401 of type `invalid_request_error`). So these statuses win; some bodies only
  * make them more exact.
- * @param status undefined inside a stream, where only the error object tells
+ * @param status undefined inside a stream, where only the error object says
  * @param said what the error object says
  */
 export function agreed(status: number | undefined, said: FaultKind): FaultKind {
@@ -165,7 +167,7 @@ export function faultOf(kind: FaultKind, horizonMs: number | null = null, cause?
 }
 
 /**
- * The words for a prompt that is too long, and the window. Where the provider tells both figures, they are in the form
+ * The words for a prompt that is too long, and the window. Where the provider gives both figures, they are in the form
  * of the gateway's own refusal, from which clients read how much to leave out (MOD-6).
  */
 function tooLong(cause: unknown): Pick<ErrorInit, 'message' | 'details'> {
@@ -187,8 +189,8 @@ const MAXIMUM =
   /(?:tokens > |maximum (?:context|prompt) length is |context size \(|context window of |allowed \()(\d{1,9})\b|\b(\d{1,9}) maximum context length\b/i
 
 /**
- * The tokens of the prompt and the most that the model takes, from a provider's sentence; null where it does not tell
- * both. Some providers count the output cap too; then the prompt alone may fit, and the figures would tell nothing.
+ * The tokens of the prompt and the most that the model takes, from a provider's sentence; null where it does not give
+ * both. Some providers count the output cap too; then the prompt alone may fit, and the figures would mean nothing.
  */
 function windowFigures(words: string): { tokens: number; maximum: number } | null {
   const [tokens, maximum] = [TOKENS, MAXIMUM].map(pattern => {

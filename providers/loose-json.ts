@@ -47,7 +47,7 @@ export function count(value: unknown): number | undefined {
 /**
  * A call's arguments, for a dialect that needs an object. Clients may replay text that is not a JSON object, because
  * models write such text (wire.md B.1): it becomes `{"_raw": "…"}`, and empty text becomes `{}`. The input of a custom
- * tool is the one member of the function that stands for it.
+ * tool is the one member of the function that is sent for it.
  */
 export function argumentsObject(call: CallPart, context: OutboundContext): JsonObject | string {
   if (call.kind === 'custom') return { input: call.input }

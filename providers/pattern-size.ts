@@ -21,7 +21,7 @@ const AROUND = 5
 
 /** An open group. */
 interface Group {
-  /** Instructions of what stands in it so far, without the last atom. */
+  /** Instructions of what is in it so far, without the last atom. */
   before: number
   /** Instructions of the last atom, to which a repetition applies. */
   last: number

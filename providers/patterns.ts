@@ -130,7 +130,7 @@ function translate(pattern: string): string | null {
     const c = pattern[i]!
     if (c !== '\\') {
       if (c === '[' && !inClass) {
-        // RE2 takes a bracket that stands first for a member of the class; in ECMAScript it ends it.
+        // RE2 takes a bracket that is first for a member of the class; in ECMAScript it ends it.
         if (/^\^?\]/.test(pattern.slice(i + 1, i + 3))) return null
         inClass = true
       } else if (c === '[') {

@@ -177,7 +177,7 @@ class StructuredDecoder extends OuterDecoder {
   #shown = 0
   /** The reply need not have an object: it has calls, searches of the gateway or a refusal. */
   #excused = false
-  /** It has searches of the gateway: text beside them is not shown, since the next round brings the object. */
+  /** It has searches of the gateway: text beside them is not shown, since the object comes in the next round. */
   #searched = false
 
   constructor(decoder: Decoder, conversation: Conversation, tool: string | null, search: string | null) {

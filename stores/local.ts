@@ -20,7 +20,9 @@ const PROGRAMS = ['redis-server', 'valkey-server']
 const LOOK_MS = 50
 /** A server that was told to end has this long to save its data, ms. Then it is killed. */
 const END_MS = 20_000
-/** Pauses before a server that has ended is started again, ms. A server that ran for SETTLED_MS begins with the first. */
+/**
+ * Pauses before a server that has ended is started again, ms. A server that ran for SETTLED_MS begins with the first.
+ */
 const FIRST_WAIT_MS = 100
 const LONGEST_WAIT_MS = 10_000
 const SETTLED_MS = 10_000
@@ -262,8 +264,8 @@ async function processAt(socket: string): Promise<number | undefined> {
 }
 
 /**
- * Whether a process is the server of a folder. A process id alone does not tell: the system gives it again. On Linux the
- * folder in which it runs tells, also of one that hangs; elsewhere its answer does.
+ * Whether a process is the server of a folder. A process id alone does not decide: the system gives it again. On Linux
+ * the folder in which it runs tells, also of one that hangs; elsewhere its answer does.
  */
 async function isServerOf(pid: number, dir: string): Promise<boolean> {
   try {

@@ -303,7 +303,7 @@ export function join(path: string, key: string | number, index = typeof key === 
   return path === '' ? short : `${path}.${short}`
 }
 
-/** Converts a JSON pointer to path notation. The body tells whether a segment is an index or a name. */
+/** Converts a JSON pointer to path notation. The body decides whether a segment is an index or a name. */
 function pathOf(pointer: string, body: unknown): string {
   let path = ''
   let at: any = body

@@ -19,7 +19,7 @@ export const safetyIdentifier = noop(string({ maxLength: 128 }))
 export const promptCacheKey = noop(string({ maxLength: 512 }))
 export const promptCacheOptions = noop(object({ mode: oneOfStrings(['implicit', 'explicit']), ttl: string() }))
 export const promptCacheRetention = noop(oneOfStrings(['in_memory', 'in-memory', '24h']))
-/** May stand on any content part. */
+/** May be on any content part. */
 export const cacheBreakpoint = noop(object({ mode: oneOfStrings(['explicit']), ttl: string() }, ['mode']))
 export const serviceTier = wish(only(oneOfStrings(['auto', 'default'])))
 /** `tool_choice` when it does not name a tool. */

@@ -97,7 +97,7 @@ export class Reloads {
   }
 }
 
-/** Whether a reload brings what stands in other files than those that were compared: plugins and certificates. */
+/** Whether a reload reads what is in other files than those that were compared: plugins and certificates. */
 function readsOtherFiles({ plugins, providers }: GatewayConfig): boolean {
   return plugins.length > 0 || Object.values(providers).some(({ tls }) => tls)
 }

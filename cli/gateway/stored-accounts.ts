@@ -1,4 +1,4 @@
-/** What the accounts of the store mean for a configuration: names that they use, and ids that stand in both places. */
+/** What the accounts of the store mean for a configuration: names that they use, and ids that are in both places. */
 import type { AccountNamesInUse } from '../../admin/view.ts'
 import type { ConfigError } from '../../config/load.ts'
 import {
@@ -40,8 +40,8 @@ export class StoredAccounts {
   }
 
   /**
-   * The organizations that stand in the file and in the store. An id stands in one place only, so that nobody can take
-   * over another's limits and spend. While the store does not answer, `Accounts` refuses the store's one when it is used.
+   * The organizations that are in the file and in the store. An id is in one place only, so that nobody can take over
+   * another's limits and spend. While the store does not answer, `Accounts` refuses the store's one when it is used.
    */
   async inBothPlaces(config: GatewayConfig): Promise<ConfigError[]> {
     const { store, directory, log } = this.#options
@@ -56,8 +56,9 @@ export class StoredAccounts {
   }
 
   /**
-   * What a file takes away from accounts of the store. The store is asked only when it takes a plan or model away, and a
-   * store that does not answer keeps the configuration that serves: what goes by mistake is an outage for all who use it.
+   * What a file takes away from accounts of the store. The store is asked only when it takes a plan or model away, and
+   * a store that does not answer keeps the configuration that serves: what goes by mistake is an outage for all who use
+   * it.
    */
   async leftBehind(before: GatewayConfig, after: GatewayConfig): Promise<ConfigError[]> {
     const names = takenAway(before, after)

@@ -188,7 +188,7 @@ const COMING_BACK = [
  */
 export const NEVER_WAIT = ['forward', ...COMING_BACK] as const
 
-/** The hook of each place where a layer may stand. */
+/** The hook of each place where a layer may be. */
 export const LAYER_HOOKS = {
   call: 'callLayer',
   attempt: 'attemptLayer',
@@ -344,11 +344,11 @@ const GOING_DOWN = [
   'forward',
   ...Object.values(LAYER_HOOKS),
 ] as const satisfies readonly (keyof PluginHooks)[]
-/** Hooks that run for every reply, wherever their plugin stands beside the terminal. */
+/** Hooks that run for every reply, whether their plugin is above or below the terminal. */
 const FOR_EVERY_REPLY = [...COMING_BACK, 'onSettle'] as const
 
 /**
- * The plugins of a chain that have hooks none of which can run where they stand. A plugin without any hook is none of
+ * The plugins of a chain that have hooks none of which can run at their place. A plugin without any hook is none of
  * them: it does its work when it is created.
  */
 export function idleLinks({ links, terminal, steps }: Chain): Link[] {

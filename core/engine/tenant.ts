@@ -1,7 +1,7 @@
 /**
  * Who shares in what the process has: its tenants. A tenant is an organization, and while the organization of a client
- * is not known, the address of that client. A credential that nobody has checked stands for its organization only where
- * the process has it in memory; otherwise a caller could choose a tenant of its own for each request.
+ * is not known, the address of that client. A credential that nobody has checked is taken for its organization only
+ * where the process has it in memory; otherwise a caller could choose a tenant of its own for each request.
  */
 
 import { hash } from 'node:crypto'

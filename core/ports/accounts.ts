@@ -12,7 +12,9 @@ export interface StoredKey {
   sha256: string
   /** JSON of the other members of the key, as in gateway.yaml. */
   settings: string
-  /** JSON of the members that the gateway ignores, such as a label; absent when it has none, and where `find` is asked. */
+  /**
+   * JSON of the members that the gateway ignores, such as a label; absent when it has none, and where `find` is asked.
+   */
   about?: string
 }
 
@@ -179,7 +181,10 @@ export interface AccountStore {
    * @throws (or rejects with) StoreUnavailable also while the index is not complete
    */
   users(kind: NameKind, names: readonly string[], most: number): MaybePromise<NameUsers[]>
-  /** Applies each change by itself, and notes it in the audit in the same step. @returns the results, parallel to the changes */
+  /**
+   * Applies each change by itself, and notes it in the audit in the same step. @returns the results, parallel to the
+   * changes
+   */
   change(changes: readonly AccountChange[]): MaybePromise<ChangeResult[]>
   /** The credits of an organization, the latest first. */
   credits(id: string): MaybePromise<Credit[]>
@@ -193,12 +198,14 @@ export interface AccountStore {
   since(version: number): MaybePromise<AccountsSince>
   /** Notes what changed nothing, such as a refused token. */
   note(audit: AuditNote): MaybePromise<void>
-  /** Entries of the audit, of one organization or of all; `before` is the `next` of the page before, '' for the first. */
+  /**
+   * Entries of the audit, of one organization or of all; `before` is the `next` of the page before, '' for the first.
+   */
   audit(filter: { organization?: string; before: string; most: number }): MaybePromise<AuditPage>
 }
 
 /**
- * Why an account was not made or changed. `invalid`: its settings do not fit; `exists`: the id is taken; `file`: it stands
+ * Why an account was not made or changed. `invalid`: its settings do not fit; `exists`: the id is taken; `file`: it is
  * in gateway.yaml; `changed`: somebody else has changed it meanwhile; `absent`: there is no such organization or key;
  * `gone`: the id belonged to one that was deleted.
  */
@@ -223,6 +230,6 @@ export const unknownNote = (time: number): AuditNote => ({
 
 /**
  * Above this many changed organizations, `since` says only that there are many. An import makes fewer between two looks
- * of a gateway, and reading so many takes some milliseconds.
+ * of a gateway, and reading this many takes some milliseconds.
  */
 export const MOST_CHANGES = 5000

@@ -10,7 +10,7 @@ export interface UnsignedRequest {
   readonly method: string
   /** `http://host:port`, without a path. */
   readonly origin: string
-  /** The path with the query, as it stands in the request line. */
+  /** The path with the query, as in the request line. */
   readonly path: string
   /** The request's own headers; names in lower case. */
   readonly headers: AuthHeaders
@@ -20,8 +20,8 @@ export interface UnsignedRequest {
 /** Authenticates the requests to one provider. */
 export interface Authenticator {
   /**
-   * The headers to add to a request, names in lower case. A promise while credentials must be fetched, and where signing
-   * takes one.
+   * The headers to add to a request, names in lower case. A promise while credentials must be fetched, and where
+   * signing takes one.
    * @throws AuthFault as a rejection, when there are no credentials
    */
   headers(request: UnsignedRequest): AuthHeaders | Promise<AuthHeaders>

@@ -21,7 +21,7 @@ export class JsonBytes {
    * mark; `to` is the offset behind the closing one.
    */
   readonly long: { from: number; to: number }[] = []
-  /** The deepest nesting at which a number stands that JSON.stringify may write in another way (`1.10`); 0: none. */
+  /** The deepest nesting of a number that JSON.stringify may write in another way (`1.10`); 0: none. */
   respelled = 0
   #depth = 0
   /** Offset where the current string began; -1 outside of strings. */
@@ -126,8 +126,8 @@ function inNumber(c: number): boolean {
 }
 
 /**
- * Whether JSON.stringify may write the number that begins at `at` in another way than it stands there. A number of 16
- * characters counts as one that may change: a double holds 15 digits.
+ * Whether JSON.stringify may write the number that begins at `at` in another way than it is written there. A number of
+ * 16 characters counts as one that may change: a double holds 15 digits.
  */
 function mayChange(bytes: Uint8Array, at: number): boolean {
   let fraction = false
@@ -152,7 +152,7 @@ const NINE = 0x39
 const LETTER_E = 0x65
 /** A number of this many characters is not read to its end. */
 const LONG_NUMBER = 16
-/** `0.000001` is written as it stands, and a fraction with more zeros is longer. */
+/** `0.000001` is written as it is, and a fraction with more zeros is longer. */
 const TINY = 8
 const QUOTE = 0x22
 const BACKSLASH = 0x5c

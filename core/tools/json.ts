@@ -51,9 +51,9 @@ export function parseExactly(text: string): unknown {
 
 /**
  * The one form in which JSON of a client goes to a provider, and in which it is counted: without white space outside of
- * strings, with the last of members of one name, escapes as JSON.stringify writes them, numbers as they came, and U+FFFD
- * for an unpaired half of a surrogate pair. The form of the form is the form itself, so that a prompt stays the same
- * from turn to turn. Linear in the length of the text.
+ * strings, with the last of members of one name, escapes as JSON.stringify writes them, numbers as they came, and
+ * U+FFFD for an unpaired half of a surrogate pair. The form of the form is the form itself, so that a prompt stays the
+ * same from turn to turn. Linear in the length of the text.
  * @returns undefined for what is not JSON or nests too deep to be written again
  */
 export function normalJson(text: string): string | undefined {
@@ -82,9 +82,9 @@ function spelled(text: string): unknown {
 }
 
 /**
- * Whether JSON.stringify may write one of the numbers of a JSON text in another way than it stands there. The cases:
- * more than 15 digits, a zero at the end of a fraction, an exponent, minus zero, and fractions that JavaScript writes
- * with an exponent. What stands in strings is not looked at. Each character is looked at once.
+ * Whether JSON.stringify may write one of the numbers of a JSON text in another way than it is written there. The
+ * cases: more than 15 digits, a zero at the end of a fraction, an exponent, minus zero, and fractions that JavaScript
+ * writes with an exponent. Strings are skipped. Each character is looked at once.
  */
 function mayRespell(text: string): boolean {
   for (let i = 0; i < text.length; i++) {
@@ -102,7 +102,7 @@ function mayRespell(text: string): boolean {
       }
       if (fraction === -1 ? c === MINUS && text.charCodeAt(from + 1) === ZERO : text.charCodeAt(i - 1) === ZERO)
         return true
-      // `0.000001` is written as it stands, and `0.0000001` with an exponent.
+      // `0.000001` is written as it is, and `0.0000001` with an exponent.
       if (fraction !== -1 && text.startsWith('000000', fraction + 1)) return true
       i--
     }

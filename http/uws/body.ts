@@ -46,8 +46,8 @@ const PAUSED_BYTES = 64 * 1024 * 1024
  */
 const PACED_BYTES = 1024 * 1024
 /**
- * After a long turn they rest for so many times as long. A request of somebody else takes about five turns: with ten
- * such uploads it took 100 ms instead of 30.
+ * After a long turn they pause for this many times its length. A request of somebody else takes about five turns: with
+ * ten such uploads it took 100 ms instead of 30.
  */
 const REST_TIMES = 2
 export const pacedReads = (clock: Clock): FairTurns => new FairTurns({ clock, times: REST_TIMES })

@@ -42,13 +42,13 @@ export function defer(work: Deferred): void {
 }
 
 /**
- * A turn may bring so many pieces: chunks of bodies, each 0.2 to 0.4 µs of work, and frames of WebSockets. uSockets reads
- * a socket until the kernel's buffer is empty, and nothing but closing it ends the read: chunks of one byte, 16 MB of
- * them, took a second. From then on a connection that has brought more than its own part is closed.
+ * A turn may have this many pieces: chunks of bodies, each 0.2 to 0.4 µs of work, and frames of WebSockets. uSockets
+ * reads a socket until the kernel's buffer is empty, and nothing but closing it ends the read: chunks of one byte, 16
+ * MB of them, took a second. From then on a connection that has brought more than its own part is closed.
  */
 const PIECES_OF_TURN = 10_000
 const PIECES_OF_ONE = 500
-/** A piece of these costs as much as so many chunks of a body that is collected. */
+/** A piece of these costs as much as this many chunks of a body that is collected. */
 export const STREAMED_PIECE = 8
 export const FRAME_PIECE = 4
 
@@ -69,7 +69,7 @@ export const turnPiecesBudget: Budget = {
   ],
 }
 
-/** Counts what one connection brings in a turn. */
+/** Counts the bytes and pieces that arrive on one connection in a turn. */
 export class TurnPieces {
   #turn = -1
   #own = 0

@@ -6,7 +6,7 @@ import { standingsKey } from '../shared/state.ts'
 import { forAllModels } from './cells.ts'
 import { limitHeaders } from './headers.ts'
 
-/** What was seen longer ago is not told: other processes may have taken since. */
+/** What was seen longer ago is not shown: other processes may have taken since. */
 const FRESH_MS = 1000
 
 /** The cells of a caller's last admission or denial, and their states. */

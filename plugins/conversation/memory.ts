@@ -29,8 +29,8 @@ import type { Sealer } from './seal.ts'
 export interface Retained extends Added {
   previous?: string
   /**
-   * Unix milliseconds from which it is not known by its id any more. Its record lives longer where a later response that
-   * is retained continues it. Absent on a connection, and in a record of 0.1.0.
+   * Unix milliseconds from which it is not known by its id any more. Its record lives longer where a later response
+   * that is retained continues it. Absent on a connection, and in a record of 0.1.0.
    */
   ends?: number
   /** How many of `turns` were the request's input; the reply is behind them. Absent in a record of 0.1.0. */
@@ -42,11 +42,11 @@ export interface Retained extends Added {
 /** A response and those before it. */
 export interface Recalled extends Added {
   asked: Asked[]
-  /** The ids of those that do not tell what they asked for. */
+  /** The ids of those whose records do not say what they asked for. */
   unknown: string[]
   /** The ids of those that are in the store. */
   stored: string[]
-  /** When the response itself ends; undefined where its record does not tell. */
+  /** When the response itself ends; undefined where its record does not say. */
   ends: number | undefined
 }
 
@@ -116,8 +116,8 @@ const MAX_LINKS = 1000
 
 /**
  * Chains of more UTF-16 units are read by few requests at a time, and of one organization by fewer: opening a link
- * leaves several times its size behind, and many at once are more than is collected meanwhile. Without this the flood of
- * recalls of `npm run attack` added 615 MiB to the process, and 470 with it.
+ * leaves several times its size behind, and many at once are more than is collected meanwhile. Without this the flood
+ * of recalls of `npm run attack` added 615 MiB to the process, and 470 with it.
  */
 const LARGE_CHAIN = 1 << 20
 

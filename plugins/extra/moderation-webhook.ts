@@ -1,7 +1,7 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: the notation of gateway.yaml
 /**
- * Asks a service whether a prompt may be served, in the form of OpenAI's moderations: POST `{ input, model? }`, answered
- * by `{ results: [{ flagged }] }`. A flagged prompt is refused as one that a provider's policy refuses.
+ * Asks a service whether a prompt may be served, in the form of OpenAI's moderations: POST `{ input, model? }`,
+ * answered by `{ results: [{ flagged }] }`. A flagged prompt is refused as one that a provider's policy refuses.
  *
  *   - admission
  *   - moderation-webhook: { url: https://moderation.example.com/v1/moderations, api_key: '${MODERATION_KEY}' }
@@ -136,8 +136,8 @@ function parsed(text: string): unknown {
 }
 
 /**
- * The body of a question: `{ input, model? }`, where `input` is the texts, each on a line of its own. Null when there is
- * no text. It is written in slices, and no further than it may be sent.
+ * The body of a question: `{ input, model? }`, where `input` is the texts, each on a line of its own. Null when there
+ * is no text. It is written in slices, and no further than it may be sent.
  * @throws Error when it is longer than `most` bytes
  */
 async function bodyOf(x: Exchange, texts: Iterable<string>, model: string, most: number): Promise<Uint8Array | null> {
@@ -176,7 +176,7 @@ function* textsToAsk(asked: Conversation, scope: Options['scope']): Iterable<str
     if (text !== '') yield text
 }
 
-/** Clients write the history, too: what stands behind the user's last turn need not be from a model or a tool. */
+/** Clients write the history, too: what is behind the user's last turn need not be from a model or a tool. */
 function sinceLastUser(turns: Conversation['turns']): Conversation['turns'] {
   return turns.slice(
     Math.max(

@@ -4,7 +4,7 @@ import type { DocumentPart, ImagePart } from '../../core/canon/conversation.ts'
 export type ImageSource = ImagePart['source']
 export type DocumentSource = DocumentPart['source']
 
-/** Content types that do not tell what the bytes are. */
+/** Content types that do not say what the bytes are. */
 const UNSPECIFIC = new Set(['', 'application/octet-stream', 'binary/octet-stream'])
 /** `%PDF-` may begin anywhere within this many bytes (ISO 32000, annex H). */
 const PDF_WITHIN = 1024

@@ -41,8 +41,8 @@ export interface WantedMedia {
 export type FetchedMedia = ImageSource | DocumentSource
 
 /**
- * Why a file was not fetched. No reason tells what is behind a host name: an unknown name, a private address, a closed
- * port and a silent host are all `unreachable`.
+ * Why a file was not fetched. No reason reveals what is behind a host name: an unknown name, a private address, a
+ * closed port and a silent host are all `unreachable`.
  */
 export type MediaFaultReason =
   | 'unreachable'

@@ -74,7 +74,7 @@ function naming(reply: Reply, param: string | null | undefined): Reply {
  * The refusal of a key for what 0.1.0 stored, which does not tell what was asked for. A key that its organization does
  * not narrow gets it as before. A narrowed one gets it where the model is known by other means and allowed, unless the
  * key narrows capabilities.
- * @param modelOf finds the model that was asked; undefined when nothing tells it
+ * @param modelOf finds the model that was asked; undefined when nothing says so
  */
 export function refusalOfUnknown(
   access: ModelAccess,

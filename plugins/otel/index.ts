@@ -110,7 +110,7 @@ interface AttemptRecord {
   code: ErrorCode | undefined
 }
 
-/** Tells how an attempt failed before its first event. After it the exchange's end tells. */
+/** Reports how an attempt failed before its first event. After that the exchange's end does. */
 class TracedAttempt extends SinkAround {
   readonly #failed: (code: ErrorCode) => void
   #answered = false

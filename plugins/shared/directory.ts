@@ -1,5 +1,5 @@
 /**
- * The directory of accounts: who a key belongs to. Accounts stand in gateway.yaml, in the store, or some in each. Those
+ * The directory of accounts: who a key belongs to. Accounts are in gateway.yaml, in the store, or some in each. Those
  * of the file are in memory. Those of the store are read when a key is first used, and kept in a bounded cache, which
  * follows the changes that other processes make.
  */
@@ -24,7 +24,7 @@ const FOLLOW_MS = 300
 const MOST_UNKNOWN = 10_000
 /** One address (of IPv6: a network of 64 bits) may cause at most this share of the look-ups that find no key. */
 const ADDRESS_SHARE = 0.25
-/** One warning a minute tells of accounts that cannot be used. */
+/** One warning a minute reports accounts that cannot be used. */
 const WARN_MS = 60_000
 /** It has at most this many plans, and counts at most this many organizations of each. */
 const MOST_WARNED = 20
@@ -342,7 +342,9 @@ export class Directory {
     log.warn({ refused }, 'accounts of the store cannot be used, and get 503 account_unavailable')
   }
 
-  /** Forgets keys until the cache is within its bound. One that was used since it was last looked at stays once more. */
+  /**
+   * Forgets keys until the cache is within its bound. One that was used since it was last looked at stays once more.
+   */
   #evict(): void {
     for (const kept of this.#kept.values()) {
       if (this.#kept.size <= this.#bounds.cache) break
@@ -473,8 +475,8 @@ export class Accounts {
   }
 
   /**
-   * The organization of a credential whose key is in memory and works. The store is not asked, and nothing is counted or
-   * remembered.
+   * The organization of a credential whose key is in memory and works. The store is not asked, and nothing is counted
+   * or remembered.
    * @param now Unix ms
    */
   known(credential: string, now: number): string | undefined {

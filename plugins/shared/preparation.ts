@@ -189,7 +189,7 @@ export function preparationOf(shared: SharedState): Preparation {
   return shared.use(preparationKey, () => new Preparation())
 }
 
-/** Bytes of a request's body, before it is read; undefined where its head does not tell. */
+/** Bytes of a request's body, before it is read; undefined where its head does not say. */
 export function declaredBytes({ bodyBytes, hasBody, headers }: Incoming): number | undefined {
   if (bodyBytes !== undefined) return bodyBytes
   if (!hasBody) return 0

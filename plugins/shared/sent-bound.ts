@@ -35,7 +35,7 @@ export const sentBudget: Budget = {
 
 /** UTF-8 bytes for a UTF-16 unit. */
 const UTF8 = 3
-/** Bytes for a UTF-16 unit that is escaped as JSON, twice where JSON stands in a JSON string. */
+/** Bytes for a UTF-16 unit that is escaped as JSON, twice where JSON is in a JSON string. */
 const ESCAPED = 12
 
 /** What a request may have besides its tokens. */
@@ -44,7 +44,7 @@ interface Measure {
   values: number
   /** Bytes of images and documents, as their own rules count them. */
   media: number
-  /** Whether a provider's private data stands in it, which `max_replay` bounds. */
+  /** Whether a provider's private data is in it, which `max_replay` bounds. */
   hasPrivate: boolean
 }
 
@@ -103,8 +103,8 @@ export interface Written {
 }
 
 /**
- * Whether a request has more bytes than what was counted allows. Nearly every request is told by its length and its
- * tokens alone.
+ * Whether a request has more bytes than what was counted allows. For nearly every request it is decided by its length
+ * and its tokens alone.
  * @param counted the conversation that was counted; results of the gateway's own searches, which it adds later, are
  * known by their size
  * @param tokens what was counted
@@ -140,7 +140,7 @@ function mostBytes(
   )
 }
 
-/** Whether a body has more bytes. Its bytes are counted only where its length does not tell. */
+/** Whether a body has more bytes. Its bytes are counted only where its length does not decide. */
 function isOver(body: string | Pieces, most: number): boolean {
   const pieces = typeof body === 'string' ? [body] : body
   let bytes = 0

@@ -9,7 +9,7 @@ import { wireOf } from './wire.ts'
 
 /**
  * Makes the call of a plan: sends the request to the first healthy candidate, and tries another only while nothing has
- * been sent to the client. It knows HTTP and no dialect: the layer `translation` stands between its attempts and its
+ * been sent to the client. It knows HTTP and no dialect: the layer `translation` is between its attempts and its
  * connections.
  */
 export const upstream = definePlugin({

@@ -2,7 +2,7 @@
 import type { SearchResult } from '../../core/canon/conversation.ts'
 import type { SearchErrorCode } from '../../core/ports/search.ts'
 
-/** The query is not repeated: it stands in the call, and what a client replays counts once. */
+/** The query is not repeated: it is in the call, and what a client replays counts once. */
 export function resultsText(results: readonly SearchResult[]): string {
   if (results.length === 0) return 'The search found nothing.'
   const lines: string[] = []

@@ -35,7 +35,7 @@ export class ShownOrder {
     this.drain()
   }
 
-  /** Emits everything that no running search stands before. */
+  /** Emits everything that is not behind a running search. */
   drain(): void {
     const queue = this.#queue
     let taken = 0

@@ -32,7 +32,7 @@ export interface AzureAuth {
   /** The application, or the user-assigned managed identity. */
   client_id?: string
   client_secret?: string
-  /** Absolute path of a file with a federated token, which stands in for the secret. */
+  /** Absolute path of a file with a federated token, which takes the place of the secret. */
   token_file?: string
   scope: string
   /** Base URL of the login service, without a trailing slash. */

@@ -23,10 +23,10 @@ const MERGED = 16
 /** Characters of JSON that each schema takes at least. */
 const SCHEMA_CHARACTERS = 16
 /**
- * A reference is written out each time that it stands, so a description may be written many times that the client sent
- * once. The count of tokens is that of what the client sent, the same for every backend and for count_tokens. So what is
- * written for a request may be larger than that by a fixed multiple and no more; else the model would read far more than
- * was counted (decision 73).
+ * A reference is written out each time that it occurs, so a description may be written many times that the client sent
+ * once. The count of tokens is that of what the client sent, the same for every backend and for count_tokens. So what
+ * is written for a request may be larger than that by a fixed multiple and no more; else the model would read far more
+ * than was counted (decision 73).
  */
 const MULTIPLE = 4
 /** So many more characters may be written for a request, since references make small schemas grow most. */
@@ -197,7 +197,7 @@ class Converter {
 
   /**
    * @param depth of the schema, references included
-   * @param inlined the references that it stands in
+   * @param inlined the references that it is in
    */
   node(schema: unknown, depth: number, inlined: Inlining | null): JsonObject {
     if (schema === false) throw new Lacking('a schema that allows nothing')

@@ -66,7 +66,7 @@ export interface SimPrompt {
 export interface SimBlock {
   /** Without the marker, which is no part of the prompt. */
   text: string
-  /** The prefix that ends here is to be cached for so many milliseconds after its last use. */
+  /** The prefix that ends here is to be cached for this many milliseconds after its last use. */
   cacheMs?: number
 }
 

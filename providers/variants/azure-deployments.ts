@@ -1,5 +1,5 @@
 /**
- * Azure OpenAI's dated API: the deployment stands in the path, the version in the query. (The newer v1 API has the paths
+ * Azure OpenAI's dated API: the deployment is in the path, the version in the query. (The newer v1 API has the paths
  * of the dialect and needs no variant.)
  */
 import type { Dialect } from '../../core/ports/dialect.ts'

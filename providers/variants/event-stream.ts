@@ -39,7 +39,7 @@ export class EventStreamReader implements FrameReader {
   push(chunk: Buffer, onFrame: FrameHandler): void {
     let at = 0
     while (at < chunk.length) {
-      // The length of a message stands in its first four bytes.
+      // The length of a message is in its first four bytes.
       const wanted = this.#size < 4 ? 4 : this.#length(this.#kept)
       if (this.#size === 0 && chunk.length - at >= 4) {
         const length = this.#length(chunk.subarray(at))

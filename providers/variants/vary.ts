@@ -8,7 +8,7 @@ export interface Wire {
   path(backend: Backend, stream: boolean, path: string): string
   /** The body; a member that is undefined is not sent. The given one must not be changed. */
   body?(body: Record<string, unknown>): Record<string, unknown>
-  /** Members that stand before all others. */
+  /** Members that come before all others. */
   first?(backend: Backend, headers: Headers): Record<string, unknown>
   /** Called once for each headers' object that the dialect gives. */
   headers?(headers: Headers, stream: boolean): Headers

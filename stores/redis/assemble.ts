@@ -16,7 +16,7 @@ import { appendAll } from '../../core/tools/append.ts'
 
 export const LUA = join(import.meta.dirname, 'lua')
 
-/** What stands for a word in capitals: Lua code. */
+/** What replaces a word in capitals: Lua code. */
 export type Values = Readonly<Record<string, string | number>>
 export interface Inserts {
   readonly constants: Values
@@ -37,7 +37,7 @@ const OF_REDIS = new Set(['KEYS', 'ARGV'])
 
 /**
  * @param name of the file, without `.lua`
- * @returns the text; and for each of its lines, in which file and line it stands, such as `admit.lua:12`
+ * @returns the text; and for each of its lines, in which file and line it is, such as `admit.lua:12`
  * @throws Error for a directive, a list or a word in capitals that is unknown
  */
 export function assemble(name: string, inserts: Inserts, folder = LUA): { lua: string; lines: string[] } {

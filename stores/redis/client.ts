@@ -62,7 +62,7 @@ export class RedisClient {
   /** Why the server refuses the address of the configuration. */
   #refused: string | undefined
 
-  /** The connections of `connectionTo`. Each has one entry as long as it stands. */
+  /** The connections of `connectionTo`. Each has one entry as long as it is open. */
   #connections = new WeakMap<Redis, Connection>()
 
   constructor(options: { url: string; timeout: number; log: Logger }) {

@@ -22,7 +22,7 @@ const REPORT = script('shares_report')
 const DUE = script('shares_due')
 /** One call reports at most this many organizations. */
 const BATCH = 100
-/** One look at what has ended takes at most this many organizations, for so long, ms. */
+/** One look at what has ended takes at most this many organizations, for at most this long, ms. */
 const DUE_AT_ONCE = 50
 const TAKEN_MS = 10_000
 /** The sums of at most this many organizations are asked for at once. */

@@ -5,7 +5,7 @@
  *   <dir>/position.json       the position of each source, and how many bytes of each file belong to rows before it
  *   <dir>/lock                locked during a batch; the kernel frees it when a process dies
  *
- * A batch appends to the files, syncs them, and then replaces position.json. What stands in a file behind the bytes of
+ * A batch appends to the files, syncs them, and then replaces position.json. What is in a file behind the bytes of
  * position.json is of a batch that did not end, and is cut off by the next one.
  */
 import fs from 'node:fs'

@@ -1,6 +1,6 @@
 /**
  * The thread of `Shipping`. It has its own connections to the store and to the target, so that shipping takes no time
- * of the event loop that serves. It tells `ShipNews`, and ends after any message.
+ * of the event loop that serves. It reports by `ShipNews`, and ends after any message.
  */
 import { parentPort, workerData } from 'node:worker_threads'
 import type { Logger } from '../../core/plugin.ts'

@@ -65,7 +65,7 @@ export class SqliteRecords implements RecordStore {
 
   async delete(org: string, kind: RecordKind, id: string): Promise<void> {
     const committed = this.#writer.write({ op: 'forget', organization: org, kind, id })
-    // Until it is committed, the table still has the record: an expired one stands before it.
+    // Until it is committed, the table still has the record: an expired one is before it.
     this.#remember(nameOf(org, kind, id), { value: new Uint8Array(), expires: 0 }, committed)
     await withinBudget(committed)
   }

@@ -82,7 +82,7 @@ export class ThreadWriter implements Writer {
   #closing: (() => void) | undefined
   #restartAt = 0
 
-  /** @param kept until the thread has told */
+  /** @param kept until the thread has reported */
   constructor(file: string, caps: Caps, kept: KeptStats) {
     this.kept = kept
     this.#file = file

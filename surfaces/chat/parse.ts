@@ -107,7 +107,7 @@ function texts(content: string | TextContent[]): TextPart[] {
     : content.map(p => ({ type: 'text', text: p.text }))
 }
 
-/** @param custom ids of the calls of custom tools, whose results are told from others by nothing else */
+/** @param custom ids of the calls of custom tools, whose results are distinguished from others by nothing else */
 function pushMessage(list: TurnList, message: ChatMessage, at: number, custom: Set<string>): void {
   switch (message.role) {
     case 'system':

@@ -1,15 +1,15 @@
 /**
  * Finds personal data in texts. Its time and memory have bounds: it looks at each character of a text a bounded number
- * of times, makes objects only for what it finds, and works in slices, so that a text of many megabytes does not hold up
- * other requests.
+ * of times, makes objects only for what it finds, and works in slices, so that a text of many megabytes does not hold
+ * up other requests.
  */
 import { PatternFinder } from './patterns.ts'
 
-/** The kinds that are built in. Where data of two kinds overlap, the kind that stands first here has them. */
+/** The kinds that are built in. Where data of two kinds overlap, the kind that is listed first here has them. */
 export const KINDS = ['iban', 'email', 'card', 'phone'] as const
 export type Kind = (typeof KINDS)[number]
 
-/** Where data stand in a text: from `start` to before `end`, in UTF-16 units. */
+/** Where data are in a text: from `start` to before `end`, in UTF-16 units. */
 export interface Span {
   kind: string
   start: number
@@ -114,7 +114,7 @@ export class Finder {
   }
 
   /**
-   * Where the data stand, in their order; no two overlap, and none overlaps a token of an earlier masking.
+   * Where the data are, in their order; no two overlap, and none overlaps a token of an earlier masking.
    * @throws OverBound
    */
   *find(text: string, pace: Pace): Slices<readonly Span[]> {
@@ -197,7 +197,7 @@ const isDigit = (text: Text, at: number): boolean => (classAt(text, at) & DIGIT)
 const isAlphanumeric = (text: Text, at: number): boolean => (classAt(text, at) & (DIGIT | LETTER)) !== 0
 
 /**
- * What each of these kinds finds, in the order of KINDS. Each place is looked at once; what stands around a mark is
+ * What each of these kinds finds, in the order of KINDS. Each place is looked at once; what is around a mark is
  * looked at up to a bounded distance. So it makes no difference where the slices end.
  */
 export function* findKinds(text: Text, kinds: readonly Kind[], pace: Pace): Slices<Span[][]> {
@@ -257,7 +257,9 @@ export function* findKinds(text: Text, kinds: readonly Kind[], pace: Pace): Slic
 
 /** What a text takes beside its characters, in units. */
 const OVERHEAD = 64
-/** What it takes to look for a card number, whose groups may be of one digit, and for an IBAN, beside its characters. */
+/**
+ * What it takes to look for a card number, whose groups may be of one digit, and for an IBAN, beside its characters.
+ */
 const CARD_UNITS = 8
 const IBAN_UNITS = 32
 

@@ -170,7 +170,7 @@ class OpenValues {
 export type Rewrite = (text: string) => Slices<string>
 
 /**
- * Rewrites a text that is JSON: the content of its strings, and what stands between them. A string that does not change
+ * Rewrites a text that is JSON: the content of its strings, and what is between them. A string that does not change
  * stays byte for byte.
  */
 export function* rewriteJson(text: string, inside: Rewrite, outside: Rewrite, pace: Pace): Slices<string> {

@@ -79,7 +79,7 @@ export class PatternFinder {
 }
 
 /**
- * The ASCII characters that no match of a pattern can hold. A match then stands between two of them, and a search from
+ * The ASCII characters that no match of a pattern can hold. A match then lies between two of them, and a search from
  * behind one of them up to and with the next finds what a search of the whole text finds: an anchor or a boundary looks
  * at one character before and one behind it, and these are in the piece.
  */
