@@ -235,8 +235,8 @@ const SLICE = 512 * 1024
 
 /**
  * The event loop receives, checks and counts the values of a body that a thread has parsed: some 0.7 µs each, 27 ms for
- * 40,000, most of it in one piece. So of such bodies an organization has two at a time, and each is followed by a rest
- * of `REST_MS` for each of its values. Beside a flood of such bodies the p99 of a victim was 150 ms.
+ * 40,000, most of it in one piece. So an organization may have two such bodies in progress, and each keeps its place
+ * for `REST_MS` per value after it is done. Beside a flood of such bodies the p99 of a victim was 150 ms.
  */
 const REST_MS = 0.003
 

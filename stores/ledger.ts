@@ -43,8 +43,8 @@ export interface LedgerSink {
   /**
    * Stores the entries. A row that is offered several times is stored once. Rejects when the engine cannot take them
    * now; the ledger then offers the same entries again.
-   * @param last whether no other entries than these will be offered again
-   * @returns for `replicated`: through which connection, the same object as long as it stands
+   * @param last true if these are the only entries that may be offered again
+   * @returns the connection that was used, to pass to `replicated`: the same object as long as it is open
    */
   write(entries: readonly Entry[], last: boolean): Promise<unknown>
   /**

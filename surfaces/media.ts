@@ -99,8 +99,8 @@ export function isBase64(text: string): boolean {
   for (let from = 0; from < text.length; from += PIECE) {
     const piece = text.slice(from, from + PIECE)
     const padding = from + PIECE < text.length ? 0 : piece.endsWith('==') ? 2 : piece.endsWith('=') ? 1 : 0
-    // The decoder takes the alphabet of URLs, too, and passes over what is in neither; then fewer bytes come out. Of a
-    // character beyond Latin-1 it may see one byte alone.
+    // Node's decoder also accepts base64url, and skips other characters, which shortens the output; of a character
+    // beyond Latin-1 it may read the low byte alone. Neither is base64.
     if (piece.includes('-') || piece.includes('_') || Buffer.byteLength(piece) !== piece.length) return false
     if (decoded.write(piece, 'base64') !== (piece.length / 4) * 3 - padding) return false
   }

@@ -34,7 +34,7 @@ export class UpstreamFault {
     this.#message = typeof message === 'string' ? message : message === undefined ? '' : JSON.stringify(message)
   }
 
-  /** Keeps what the gateway sent as these headers out of what is told. */
+  /** Redacts the values of these request headers in `words` and `toJSON`. */
   conceal(headers: Readonly<Record<string, string>>): void {
     this.#secrets = Object.entries(headers)
       .filter(([name]) => !PUBLIC.has(name.toLowerCase()))

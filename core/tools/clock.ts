@@ -39,7 +39,7 @@ const STANDS_MS = 30 * 60_000
  */
 export class SteadyClock implements Clock {
   readonly #clock: Clock
-  /** The wall clock less the monotonic one, as it is believed. */
+  /** The present estimate of the wall clock minus the monotonic clock. */
   #offset: number
   /** The wall clock differs by another offset, since a time of the monotonic clock. */
   #step: { offset: number; since: number } | undefined

@@ -40,9 +40,10 @@ const KEPT_BYTES = 256 * 1024
  */
 const PAUSED_BYTES = 64 * 1024 * 1024
 /**
- * Of a body above this size one socket is read in an event-loop turn, tenants by turns. uSockets reads a socket until
- * the kernel's buffer is empty, and a fast sender keeps it full: forty uploads of 24 MB brought 168 MB in one turn of
- * 208 ms. A turn still takes all that one sender can deliver, up to the whole body (15 to 36 ms for 24 MB).
+ * Of the connections with a body larger than this, one is read in an event-loop turn, tenants by turns. uSockets reads a
+ * socket until the kernel's buffer is empty, and a fast sender keeps it full: one turn read 168 MB of forty uploads of
+ * 24 MB, and took 208 ms. A turn still reads all that one sender can deliver, up to the whole body (15 to 36 ms for
+ * 24 MB).
  */
 const PACED_BYTES = 1024 * 1024
 /**

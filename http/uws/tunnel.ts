@@ -1,7 +1,7 @@
 /**
- * A WebSocket through the `proxy` plugin on uWebSockets.js, which gives no raw bytes: it takes the client's messages
- * and sends ours. Towards the exchange this is the tunnel of bytes that it is on `node`: what the client says is written
- * as frames for the target, and the target's frames are read and sent on.
+ * A WebSocket through the `proxy` plugin on uWebSockets.js, which gives messages and no raw bytes. To the exchange it
+ * looks like the byte tunnel of the `node` listener: the client's messages are encoded as frames for the target, and
+ * the target's frames are decoded and sent to the client.
  */
 import { type Budget, counter } from '../../core/engine/budget.ts'
 import type { BodyFlow, BodySink, OutgoingStream } from '../../core/ports/listener.ts'

@@ -126,8 +126,8 @@ export const admission = definePlugin({
     return {
       beforeBody(x) {
         if (!x.peek(identity)) return undefined
-        // A replay takes from no limit, so a full one must not refuse it. Where a look is a call, a small request does
-        // without.
+        // A replay uses no limit, so a full limit must not refuse it. With a Redis store this early check costs a round
+        // trip, and small requests skip it.
         const small = store.remote && (declaredBytes(x.incoming) ?? Number.POSITIVE_INFINITY) <= SMALL_BYTES
         const mayReplay = x.incoming.headers.has('idempotency-key')
         // Looked at again in onRequest, since others may be admitted while the body arrives. Without the look here, a

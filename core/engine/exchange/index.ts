@@ -272,7 +272,7 @@ export class RunningExchange implements Placed, WayDownOwner, HoldsOwner, ReplyO
   /** @param from index of a link: the response hooks of the links above it run, then those below the terminal */
   answer(reply: Reply, from: number): void {
     if (this.closed) return
-    this.#back.turnRound(from)
+    this.#back.replyHere(from)
     if (reply.kind === 'error') reply = this.#back.recover(reply.error) ?? reply
     switch (reply.kind) {
       case 'error':

@@ -59,7 +59,7 @@ export class WayBack {
    * The gateway answers by itself from now on.
    * @param from the lowest link that the request passed, or one below
    */
-  turnRound(from: number): void {
+  replyHere(from: number): void {
     this.#from = Math.min(from, this.#x.chain.terminal)
     this.#origin = 'gateway'
   }

@@ -69,7 +69,7 @@ export class WayDown {
       x.timeline?.request(link, step.kind === 'hook' ? 'onRequest' : 'beforeBody', t0)
       if (result !== undefined) {
         const reply = this.#checked(result, link)
-        if (reply) return this.#turnRound(reply, step)
+        if (reply) return this.#replyHere(reply, step)
       }
     }
     if (!x.closed) this.#forward()
@@ -114,7 +114,7 @@ export class WayDown {
     const reply = result === undefined ? undefined : this.#checked(result, step.link)
     if (!reply) return this.run(next)
     try {
-      this.#turnRound(reply, step)
+      this.#replyHere(reply, step)
     } catch (error) {
       this.#x.crashed(error)
     }
@@ -138,7 +138,7 @@ export class WayDown {
   }
 
   /** A plugin whose `beforeBody` refuses was not entered: the reply comes back from the place of the wait. */
-  #turnRound(reply: Reply, { kind, link }: HookStep): void {
+  #replyHere(reply: Reply, { kind, link }: HookStep): void {
     if (reply.kind === 'error') link.stats.refusals++
     this.#x.answer(reply, kind === 'hook' ? link.index : this.#entered + 1)
   }

@@ -105,7 +105,7 @@ function showText(
   open.waiting = null
   if (ready !== '') push({ ...rest, text: ready } as StreamEvent)
   if (open.kept !== '') {
-    // What the first event of a run says beside its text goes with the first text that is sent.
+    // Members of the first event other than its text (an id, log probabilities) go with the first text that is sent.
     open.waiting = ready === '' ? (rest as StreamEvent) : withoutId(rest as StreamEvent)
   } else tellCitations(state, open, push)
 }
