@@ -14,7 +14,7 @@ export const TERMINAL: Record<SurfaceName, string> = {
 
 /** The last event of a response repeats the request's tools, so its name is not among the last bytes. */
 export const terminalOf = ({ surface, agents }: Route): string =>
-  agents && surface === 'responses' ? '}}\n\n' : TERMINAL[surface]
+  agents && surface === 'responses' ? '}\n\n' : TERMINAL[surface]
 
 class Wrong extends Error {}
 

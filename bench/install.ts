@@ -1,13 +1,13 @@
 /**
- * Installs what the benchmarks compare with: Debian packages by apt-get, npm packages into bench/.cache, and Python
- * packages beside the clients of `npm run clients`. It prints what it could not install.
+ * Installs what the benchmarks compare with: Debian packages by apt-get, npm packages into bench/.cache, and what is of
+ * Python or Rust beside the clients of `npm run clients`. It prints what it could not install.
  */
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { installPython, NotInstalled } from '../test/clients/install.ts'
+import { CACHE, installPython, NotInstalled } from '../test/clients/install.ts'
 import { findProgram } from '../test/ensure-deps.ts'
 
 /** The Debian package of each program. */
@@ -87,6 +87,29 @@ export function ensureLitellm(): string | undefined {
     console.error(`! ${error.message}`)
     return undefined
   }
+}
+
+/** The newest release of LiteLLM's namesake in Rust on 24 November 2026, with what its server needs. */
+const litellmRs = ['litellm-rs', '--version', '0.9.0', '--features', 'gateway,metrics,tracing,redis,storage,sqlite']
+
+/**
+ * Builds litellm-rs, which takes a quarter of an hour and more on two cores, the first time.
+ * @returns the program that starts its gateway, or undefined when it can't be built
+ */
+export function ensureLitellmRs(): string | undefined {
+  const root = join(CACHE, 'litellm-rs')
+  const program = join(root, 'bin', 'gateway')
+  if (existsSync(program)) return program
+  if (!findProgram(['cargo'])) {
+    console.error('! litellm-rs needs cargo')
+    return undefined
+  }
+  console.error('building litellm-rs, a quarter of an hour and more')
+  const args = ['install', ...litellmRs, '--locked', '--root', root, '--quiet']
+  const { status } = spawnSync('cargo', args, { stdio: ['ignore', 'ignore', 'inherit'], timeout: 7_200_000 })
+  if (status === 0 && existsSync(program)) return program
+  console.error('! cargo could not build litellm-rs')
+  return undefined
 }
 
 /**

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { findProgram } from '../../test/ensure-deps.ts'
 import { freePort } from '../../test/ports.ts'
 import { printed, start, startProgram, stop, temporaryFolder } from '../children.ts'
-import { ensureLitellm, ensurePortkey, ensurePrograms, type Program } from '../install.ts'
+import { ensureLitellm, ensureLitellmRs, ensurePortkey, ensurePrograms, type Program } from '../install.ts'
 import { CONTENDER } from '../machine.ts'
 import { startSluice } from './sluice.ts'
 
@@ -79,6 +79,8 @@ add({
   start: startPortkey,
 })
 add({ name: 'litellm', times: 10, install: ensureLitellm, start: startLitellm })
+
+add({ name: 'litellm-rs', install: ensureLitellmRs, start: startLitellmRs })
 
 /** The contenders of profiles 1 and 3. */
 export const ALL = ['sluice', 'sluice-node', 'uws-undici', 'nginx', 'haproxy', 'http-proxy-3', 'portkey', 'litellm']
@@ -203,6 +205,57 @@ async function startLitellm({ upstream }: StartOptions): Promise<Running> {
   const child = start(CONTENDER, ensureLitellm()!, args, { env, stdio: 'ignore' })
   // It takes ten seconds of CPU time to load its modules.
   return onPort(child, port, 60_000)
+}
+
+/** One worker, without keys, limits, a database or a check of contents. */
+async function startLitellmRs({ upstream }: StartOptions): Promise<Running> {
+  const port = await freePort()
+  const file = join(temporaryFolder(), `litellm-rs-${port}.yaml`)
+  const models = ['bench-chat', 'agents-chat']
+  const identity = { capability_catalog_model: 'gpt-4o', pricing_model: 'gpt-4o' }
+  const config = {
+    schema_version: '1.0',
+    server: { host: '127.0.0.1', port, workers: 1, max_connections: 4096, dev_mode: true, max_body_size: 64 << 20 },
+    providers: [
+      {
+        name: 'bench',
+        provider_type: 'openai',
+        api_key: 'sk-upstream',
+        base_url: `http://127.0.0.1:${upstream}/v1`,
+        endpoint_access: 'private_network',
+        max_concurrent_requests: 4096,
+        rpm: 1_000_000_000,
+        tpm: 1_000_000_000,
+        settings: { model_identity_mappings: Object.fromEntries(models.map(model => [model, identity])) },
+        models,
+        enabled: true,
+      },
+    ],
+    router: { strategy: 'round_robin', circuit_breaker: {}, load_balancer: { health_check_enabled: false } },
+    storage: {
+      database: { url: 'sqlite::memory:', enabled: false },
+      redis: { url: 'redis://127.0.0.1:1', enabled: false },
+    },
+    auth: {
+      enable_jwt: false,
+      enable_api_key: false,
+      allow_anonymous: true,
+      jwt_secret: '',
+      jwt_expiration: 86_400,
+      api_key_header: 'Authorization',
+      rbac: { enabled: false, default_role: 'user', admin_roles: ['admin'] },
+    },
+    guardrails: { enabled: false },
+    monitoring: {
+      metrics: { enabled: false, port: 9090, path: '/metrics', interval_seconds: 15 },
+      tracing: { enabled: false, service_name: 'bench', sampling_rate: 0 },
+      health: { path: '/health', detailed: false },
+    },
+  }
+  // JSON is YAML, too.
+  writeFileSync(file, JSON.stringify(config))
+  const child = start(CONTENDER, ensureLitellmRs()!, ['--config', file], { stdio: ['ignore', 'ignore', 'inherit'] })
+  return onPort(child, port)
 }
 
 /** Waits for a program that does not print when it is ready. */

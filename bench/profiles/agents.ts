@@ -39,7 +39,7 @@ export const agents: Profile = {
   title: `turns of agents: 100 KB on average, 3 KB of it new, 40 tools, ${CONVERSATIONS} conversations, streams of 60 events`,
   async run({ rounds, seconds = 2, contenders, quick }) {
     const upstream = await startUpstream()
-    const names = contenders ?? ['sluice', 'nginx', 'uws-undici', 'litellm-rs', 'portkey', 'litellm']
+    const names = contenders ?? ['sluice', 'nginx', 'uws-undici', 'portkey', 'litellm']
     const running = await startAll(names, { upstream: upstream.port, streaming: true })
     const lanes = [...running].flatMap(([{ name, headers, times = 1 }, at]) =>
       ((quick ? guarded : routesOf)[name] ?? [chat]).map(route => ({
