@@ -163,6 +163,7 @@ const NO_KEY: KeyConfig = {
   models: 'all',
   capabilities: 'all',
   streaming: true,
+  usage: 'key',
   limits: {},
   model_limits: {},
 }

@@ -5,6 +5,7 @@
 import type { IncomingMessage } from 'node:http'
 import type { Readable } from 'node:stream'
 import { accountNames, readOrganization, sameMembers } from '../config/accounts.ts'
+import { writtenCost, writtenPrice } from '../config/prices.ts'
 import { ACTIONS } from '../config/schema.ts'
 import {
   type Act,
@@ -27,16 +28,17 @@ import {
 import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
 import { parseDuration, parseSignedUsd } from '../config/units.ts'
 import { StoreUnavailable } from '../core/canon/errors.ts'
-import { isMoney } from '../core/canon/limits.ts'
+import { isMoney, isUsd, periodStart } from '../core/canon/limits.ts'
 import { formatUsd } from '../core/canon/money.ts'
 import { AccountFault, type Credit, type OrganizationWithKeys } from '../core/ports/accounts.ts'
-import { RECENT_ROWS, type Store } from '../core/ports/store.ts'
+import { type LedgerRow, RECENT_ROWS, type Store } from '../core/ports/store.ts'
+import { faultByTag, TooManyGroups } from '../core/ports/usage-groups.ts'
 import { appendAll } from '../core/tools/append.ts'
 import { type Action, type Need, refusal } from './access.ts'
 import type { AccountReader, LimitUse } from './accounts.ts'
 import type { Caller } from './callers.ts'
 import { lastUsesKept } from './last-use.ts'
-import { usageByKeyAndModel } from './usage.ts'
+import { USAGE_GROUPS, type UsageGroup, usageBy } from './usage.ts'
 
 export interface ApiSources {
   store: Store
@@ -120,8 +122,14 @@ const ROUTES: Record<string, Record<string, Operation>> = {
   'organizations/*/credits': { GET: [['plans', 'usage'], listCredits], POST: [['plans'], createCredit] },
   'organizations/*/usage': { GET: [['usage'], showUsage] },
   'organizations/*/exchanges': { GET: [['usage'], listExchanges] },
+  'organizations/*/rows': { GET: [['usage'], listRows] },
+  usage: { GET: [['usage'], showAllUsage] },
+  // Whoever makes or changes an organization, or reads its use, has to know their names.
+  plans: { GET: [['organizations', 'plans', 'usage'], listPlans] },
+  models: { GET: [['organizations', 'plans', 'usage'], listModels] },
   caller: { GET: [ACTIONS, showCaller] },
   audit: { GET: [['organizations'], listAudit] },
+  notices: { GET: [['usage'], listNotices] },
 }
 
 /** What an operation needs, by its place in the table. */
@@ -389,19 +397,122 @@ async function showKey(asked: Asked): Promise<ApiAnswer> {
 
 const noKey = (organization: string, id: string) => new AccountFault('absent', `${organization} has no key ${id}`)
 
-async function showUsage(asked: Asked): Promise<ApiAnswer> {
-  const { sources, query } = asked
-  known(query, 'since', 'until', 'tag')
-  await found(asked)
+const HOUR = 3_600_000
+const DAY = 24 * HOUR
+const MOST_DAYS = 366
+
+/**
+ * The time that a query asks for: from the first of the UTC month to now, unless it says otherwise. Up to now is up to
+ * the end of the running hour, so that its sum is taken and no row is read.
+ */
+function rangeOf({ sources, query }: Asked): { since: number; until: number } {
   const now = sources.now()
   const date = new Date(now)
   const since = timeOf(query, 'since') ?? Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1)
-  const until = timeOf(query, 'until') ?? now
-  if (until - since > 366 * 86_400_000) throw new Refused(400, 'invalid', 'since, until: at most 366 days at once')
-  const usage = await usageByKeyAndModel(sources.store, asked.ids[0]!, since, until, query.get('tag') ?? undefined)
-  const [from, to] = [since, until].map(time => new Date(time).toISOString())
-  const priced = usage.map(sum => ({ ...sum, cost_usd: usd(sum.cost) }))
-  return { status: 200, body: { since: from, until: to, usage: priced } }
+  const until = timeOf(query, 'until') ?? Math.ceil((now + 1) / HOUR) * HOUR
+  if (until - since > MOST_DAYS * DAY)
+    throw new Refused(400, 'invalid', `since, until: at most ${MOST_DAYS} days at once`)
+  return { since, until }
+}
+
+async function usageOf(asked: Asked, org: string | undefined, standard: string): Promise<ApiAnswer> {
+  const { sources, query } = asked
+  known(query, 'since', 'until', 'group_by', 'tag')
+  const tag = query.get('tag') ?? undefined
+  const ofTag = tag === undefined ? '' : ',tag'
+  const groups = (query.get('group_by') ?? standard + ofTag).split(',') as UsageGroup[]
+  const other = groups.find(name => !USAGE_GROUPS.includes(name))
+  if (other !== undefined)
+    throw new Refused(
+      400,
+      'invalid',
+      `group_by: ${other}: there is no such group; there are ${USAGE_GROUPS.join(', ')}`,
+    )
+  const fault = faultByTag(groups, tag)
+  if (fault !== null) throw new Refused(400, 'invalid', `group_by: ${fault}`)
+  const range = rangeOf(asked)
+  try {
+    const usage = await usageBy(sources.store, sources.config().organizations, { org, tag, ...range }, groups)
+    const [since, until] = [range.since, Math.min(range.until, sources.now())].map(time => new Date(time).toISOString())
+    const priced = usage.map(({ provider_cost, ...sum }) => ({
+      ...{ ...sum, cost_usd: usd(sum.cost), provider_cost_usd: usd(provider_cost) },
+    }))
+    return { status: 200, body: { since, until, group_by: groups, usage: priced } }
+  } catch (error) {
+    if (!(error instanceof TooManyGroups)) throw error
+    throw new Refused(400, 'invalid', `group_by: ${error.message}; ask for less time, or group by less`)
+  }
+}
+
+async function showUsage(asked: Asked): Promise<ApiAnswer> {
+  await found(asked)
+  return usageOf(asked, asked.ids[0]!, 'key,model')
+}
+
+async function showAllUsage(asked: Asked): Promise<ApiAnswer> {
+  return usageOf(asked, undefined, 'day,plan')
+}
+
+async function listRows(asked: Asked): Promise<ApiAnswer> {
+  const { sources, query, ids } = asked
+  known(query, 'since', 'until', 'key', 'code', 'outcome', 'after', 'limit')
+  const after = query.get('after')
+  if (after !== null && !/^\d{1,16}-\d{1,16}$/.test(after))
+    throw new Refused(400, 'invalid', 'after: the next of the page before')
+  await found(asked)
+  const only = (name: 'key' | 'code' | 'outcome') => query.get(name) ?? undefined
+  const { rows, next } = await sources.store.rows({
+    organization: ids[0]!,
+    ...{ key: only('key'), code: only('code'), outcome: only('outcome') },
+    ...rangeOf(asked),
+    after,
+    limit: limitOf(query),
+  })
+  return { status: 200, body: { rows: rows.map(shownRow), next } }
+}
+
+/** A row with the names of its columns, but for amounts of money, whose names have their unit. */
+function shownRow({ cacheWrite, cost, provider_cost, price_input, price_output, ...row }: LedgerRow) {
+  return {
+    ...{ ...row, cache_write: cacheWrite, cost_usd: usd(cost) },
+    ...(provider_cost !== undefined && { provider_cost_usd: usd(provider_cost) }),
+    ...(price_input !== undefined && { price_input_pico_usd: price_input }),
+    ...(price_output !== undefined && { price_output_pico_usd: price_output }),
+  }
+}
+
+/** Limits as gateway.yaml has them: of money in USD. */
+const writtenLimits = (limits: Readonly<Record<string, number | null>>) =>
+  mapped(limits, (limit, name) => (limit !== null && isUsd(name) ? usd(limit) : limit))
+
+const mapped = <V, W>(members: Readonly<Record<string, V>>, to: (value: V, name: string) => W) =>
+  Object.fromEntries(Object.entries(members).map(([name, value]) => [name, to(value, name)]))
+
+async function listPlans({ sources, query }: Asked): Promise<ApiAnswer> {
+  known(query)
+  const plans = Object.entries(sources.config().plans).map(([id, plan]) => ({
+    ...{ id, ...plan, limits: writtenLimits(plan.limits) },
+    model_limits: mapped(plan.model_limits, writtenLimits),
+    prices: mapped(plan.prices ?? {}, writtenPrice),
+  }))
+  return { status: 200, body: { plans } }
+}
+
+async function listModels({ sources, query }: Asked): Promise<ApiAnswer> {
+  known(query)
+  const models = Object.values(sources.config().models).map(model => ({
+    id: model.id,
+    aliases: model.aliases,
+    listed: model.listed,
+    context_window: model.context_window,
+    max_output_tokens: model.max_output_tokens,
+    price: model.price ? writtenPrice(model.price) : null,
+    backends: model.backends.map(({ id, provider, model, weight, group, cost }) => ({
+      ...{ id, provider, model, weight, group: group ?? null },
+      cost: cost ? writtenCost(cost) : null,
+    })),
+  }))
+  return { status: 200, body: { models } }
 }
 
 async function listExchanges(asked: Asked): Promise<ApiAnswer> {
@@ -427,6 +538,19 @@ async function listExchanges(asked: Asked): Promise<ApiAnswer> {
     ttfb_ms: row.ttfb_ms,
   }))
   return { status: 200, body: { exchanges } }
+}
+
+async function listNotices({ sources, query }: Asked): Promise<ApiAnswer> {
+  known(query, 'organization', 'after', 'limit')
+  const after = query.get('after') ?? ''
+  if (!/^(\d{1,15}(-\d{1,15})?)?$/.test(after)) throw new Refused(400, 'invalid', 'after: the next of the page before')
+  const page = await sources.store.notices.page(after, limitOf(query), query.get('organization') ?? undefined)
+  const notices = page.notices.map(({ id, time, organization, key, model, period, number, percent, limit, spent }) => ({
+    ...{ id, time, organization, key: key || null, model: model || null, period },
+    period_start: new Date(periodStart(period, number)).toISOString(),
+    ...{ percent, limit_nano_usd: limit, spent_nano_usd: spent },
+  }))
+  return { status: 200, body: { notices, next: page.next } }
 }
 
 async function listAudit({ sources, query }: Asked): Promise<ApiAnswer> {

@@ -9,6 +9,7 @@ import { DIMENSIONS, denialCode } from '../core/canon/limits.ts'
 import type { BudgetFigures, BudgetMetric } from '../core/engine/budget.ts'
 import { type Chain, type LinkStats, waived } from '../core/engine/chain.ts'
 import { NAME_KINDS, type NameCount } from '../core/ports/accounts.ts'
+import type { ProviderSide } from '../core/ports/store.ts'
 import { CONTENT_BOUNDS } from '../plugins/shared/content-bounds.ts'
 import { directoryOf } from '../plugins/shared/directory.ts'
 import { reservation } from '../plugins/shared/slots.ts'
@@ -52,6 +53,16 @@ interface OfModel extends Record<TokenKind, number> {
 const TOKEN_KINDS = ['input', 'output', 'cached', 'reasoning'] as const
 type TokenKind = (typeof TOKEN_KINDS)[number]
 
+/** The kinds of tokens that a provider reports of a backend's replies, and those that the gateway counts, too. */
+const REPORTED = {
+  input: 'provider_input',
+  cached: 'provider_cached',
+  cache_write: 'provider_cache_write',
+  output: 'provider_output',
+  reasoning: 'provider_reasoning',
+} as const
+const COUNTED = { input: 'counted_input', output: 'counted_output' } as const
+
 interface Count {
   labels: Record<string, string>
   value: number
@@ -78,6 +89,10 @@ export class Metrics {
   readonly #loop = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS })
   readonly #routes = new Map<string, OfRoute>()
   readonly #models = new Map<string, OfModel>()
+  readonly #reported = new Map<string, Count>()
+  readonly #counted = new Map<string, Count>()
+  /** By backend, in nano-USD. */
+  readonly #costs = new Map<string, number>()
   readonly #refused = new Map<string, Count>()
   readonly #withoutRow = new Map<string, Count>()
   readonly #denials = new Map<string, Count>()
@@ -116,6 +131,19 @@ export class Metrics {
     used.cached += usage.cached
     used.reasoning += usage.reasoning
     used.spend += cost
+  }
+
+  /** Counts what the provider reported of an exchange that `backend` answered, and what it cost there. */
+  answered(backend: string, side: ProviderSide): void {
+    const addAll = (counts: Map<string, Count>, kinds: Readonly<Record<string, keyof ProviderSide>>) => {
+      for (const kind in kinds) {
+        const tokens = (side[kinds[kind]!] as number | undefined) ?? 0
+        if (tokens > 0) add(counts, `${backend}\0${kind}`, () => ({ backend, kind }), tokens)
+      }
+    }
+    addAll(this.#reported, REPORTED)
+    addAll(this.#counted, COUNTED)
+    if (side.provider_cost !== undefined) this.#costs.set(backend, (this.#costs.get(backend) ?? 0) + side.provider_cost)
   }
 
   /**
@@ -208,6 +236,17 @@ export class Metrics {
     )
     counts('sluice_tokens_total', 'Billed o200k_base tokens.', () => this.#tokenCounts())
     counts('sluice_spend_usd_total', 'Billed USD.', () => this.#spendCounts())
+    counts('sluice_backend_reported_tokens_total', 'Tokens as the provider counted them.', () =>
+      this.#reported.values(),
+    )
+    counts(
+      'sluice_backend_counted_tokens_total',
+      'The gateway’s own count of what the provider counted, billed or not.',
+      () => this.#counted.values(),
+    )
+    counts('sluice_backend_cost_usd_total', 'USD that backends with a cost charged.', () =>
+      Array.from(this.#costs, ([backend, nano]) => ({ labels: { backend }, value: nano * 1e-9 })),
+    )
     times('sluice_exchange_duration_seconds', 'From the request head to the end of the reply.', all => all.duration)
     times(
       'sluice_exchange_first_byte_seconds',
@@ -254,7 +293,7 @@ export class Metrics {
     this.#expose(name, 'gauge', help, () => [{ metricName: name, labels: {}, value: read() }], aggregator)
   }
 
-  #gateway({ facts, current, shared, accounts }: MetricsView): void {
+  #gateway({ facts, current, shared, accounts, spendWatch }: MetricsView): void {
     const { version, node, listener, store, worker } = facts
     const info = { version, node, listener, store, worker: String(worker) }
     this.#expose('sluice_info', 'gauge', 'Always 1; its labels say what runs.', () => [
@@ -326,6 +365,23 @@ export class Metrics {
     }
     const leftHelp = 'Organizations of the store that name a plan or model which the configuration does not have.'
     this.#expose(left, 'gauge', leftHelp, leftBehind, 'max')
+    const notices = 'sluice_spend_notices_total'
+    this.#expose(notices, 'counter', 'Notices of spend limits that were posted, by percent of the limit.', () =>
+      Array.from(spendWatch.posted, ([percent, value]) => ({
+        metricName: notices,
+        labels: { percent: String(percent) },
+        value,
+      })),
+    )
+    const atCap = 'sluice_accounts_at_spend_cap'
+    const caps = () =>
+      (['org', 'key'] as const).map(scope => ({
+        metricName: atCap,
+        labels: { scope: scope === 'org' ? 'organization' : 'key' },
+        value: spendWatch.atCap(scope),
+      }))
+    // Workers that serve the same customer know of the same limits.
+    this.#expose(atCap, 'gauge', 'Spend limits that are used up in the running day or month.', caps, 'max')
     const lookUps = 'sluice_directory_lookups_total'
     this.#expose(lookUps, 'counter', 'Keys that were not in memory, by what came of the look-up.', () => {
       const { cached: _, ...results } = directoryOf(shared).stats

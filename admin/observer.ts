@@ -6,10 +6,11 @@ import type { GatewayError } from '../core/canon/errors.ts'
 import type { RunningExchange } from '../core/engine/exchange/index.ts'
 import { type Logger, type Settlement, usage } from '../core/plugin.ts'
 import { wordOf } from '../core/tools/word.ts'
-import { callReport, identity, model, parsedConversation, reservation } from '../plugins/shared/slots.ts'
+import { callReport, identity, model, parsedConversation, providerSide, reservation } from '../plugins/shared/slots.ts'
 import { upstreamFields } from '../plugins/upstream/report.ts'
 import type { Metrics } from './metrics.ts'
 import { type ExchangeRecord, RecentExchanges, Taken } from './recent.ts'
+import type { SpendWatch } from './spend-watch.ts'
 import { UseByKey } from './usage.ts'
 
 const NONE: ExchangeRecord['failed'] = []
@@ -23,13 +24,15 @@ export class Observer {
   readonly recent = new RecentExchanges()
   readonly use = new UseByKey()
   readonly #metrics: Metrics
+  readonly #spend: SpendWatch
   readonly #log: Logger
   /** The second (Unix) of the last refusal, and how many refusals it has had. */
   #second = 0
   #refusals = 0
 
-  constructor(metrics: Metrics, log: Logger) {
+  constructor(metrics: Metrics, spend: SpendWatch, log: Logger) {
     this.#metrics = metrics
+    this.#spend = spend
     this.#log = log
   }
 
@@ -83,7 +86,11 @@ export class Observer {
       timeline: x.timeline?.entries ?? null,
     }
     this.#metrics.observe(record, billed)
+    const side = x.peek(providerSide)
+    if (side && backend !== undefined) this.#metrics.answered(backend, side)
     if (error) this.#metrics.refused(x.route, error.code, reserved !== undefined)
+    const overSpend = error?.details?.['dimension'] === 'spend'
+    if (caller && (record.cost > 0 || overSpend)) this.#spend.saw(caller, record.model, overSpend)
     // `usage` is filled once an admitted exchange has settled. Without both nobody has opened a row, or closed it.
     if ((!reserved || !bill) && x.forwarded) this.#metrics.withoutRow(x.chain)
     if (error?.bound) this.#metrics.overBound(error.bound)

@@ -1,4 +1,6 @@
-import { addUse, noUse, type Store, type UsageTotals } from '../core/ports/store.ts'
+import type { GatewayConfig } from '../config/types.ts'
+import type { Store, UsageFilter, UsageSum, UsageTotals } from '../core/ports/store.ts'
+import { GROUPS, type Group, sumBy } from '../core/ports/usage-groups.ts'
 
 /**
  * What each key used since the process started: plain counts that the dashboard shows beside the limits. The ledger has
@@ -61,31 +63,51 @@ export class UseByKey {
   }
 }
 
-/** What one key used of one model, by the ledger. */
-export interface KeyModelUsage extends UsageTotals {
-  key: string
-  model: string
-  /** Of the tag that was asked for. */
-  tag?: string
+/** Groups of `GROUPS`, and the plan of the organization as it is now; '' where there is no such organization. */
+export const USAGE_GROUPS = [...(Object.keys(GROUPS) as Group[]), 'plan'] as const
+export type UsageGroup = (typeof USAGE_GROUPS)[number]
+
+/** In one answer. */
+const MOST_GROUPS = 10_000
+/** So many organizations are looked up at once. */
+const TOGETHER = 50
+
+/** What was used, by the ledger, in ascending order of the groups. @throws TooManyGroups */
+export async function usageBy(
+  store: Store,
+  organizations: GatewayConfig['organizations'],
+  filter: UsageFilter,
+  groups: readonly UsageGroup[],
+): Promise<(Record<string, string> & UsageTotals)[]> {
+  const plans = new Map<string, string>()
+  const pages = groups.includes('plan') ? withPlans(store, organizations, filter, plans) : store.usage(filter)
+  const of = groups.map(group =>
+    group === 'plan' ? (sum: UsageSum) => plans.get(sum.organization)! : (GROUPS[group] as (sum: UsageSum) => string),
+  )
+  const found = await sumBy(pages, of, MOST_GROUPS)
+  return found.map(({ names, sums }) => ({
+    ...Object.fromEntries(groups.map((group, i) => [group, names[i]!])),
+    ...sums,
+  })) as (Record<string, string> & UsageTotals)[]
 }
 
-/** The use of an organization by key and model, and by the values of a tag where one is given, from `since` until before `until` (Unix ms). */
-export async function usageByKeyAndModel(
+/** Pages of sums. The plans of a page's organizations are in `plans` before it comes. */
+async function* withPlans(
   store: Store,
-  organization: string,
-  since: number,
-  until: number,
-  tag?: string,
-): Promise<KeyModelUsage[]> {
-  const sums = new Map<string, KeyModelUsage>()
-  for await (const page of store.usage({ org: organization, since, until, ...(tag !== undefined && { tag }) })) {
-    for (const part of page) {
-      const name = `${part.key_id}\n${part.model}\n${part.tag ?? ''}`
-      const of = part.tag === undefined ? {} : { tag: part.tag }
-      let sum = sums.get(name)
-      if (!sum) sums.set(name, (sum = { key: part.key_id, model: part.model, ...of, ...noUse() }))
-      addUse(sum, part)
-    }
+  organizations: GatewayConfig['organizations'],
+  filter: UsageFilter,
+  plans: Map<string, string>,
+): AsyncGenerator<UsageSum[]> {
+  for await (const page of store.usage(filter)) {
+    const unknown = [...new Set(page.map(sum => sum.organization))].filter(id => !plans.has(id))
+    for (let i = 0; i < unknown.length; i += TOGETHER)
+      await Promise.all(
+        unknown.slice(i, i + TOGETHER).map(async id => {
+          const inFile = Object.hasOwn(organizations, id) ? organizations[id]!.plan : undefined
+          const stored = inFile === undefined ? await store.accounts.read(id) : null
+          plans.set(id, inFile ?? (stored ? (JSON.parse(stored.settings) as { plan: string }).plan : ''))
+        }),
+      )
+    yield page
   }
-  return [...sums.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, sum]) => sum)
 }

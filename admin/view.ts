@@ -7,6 +7,7 @@ import type { Chain } from '../core/engine/chain.ts'
 import type { NameCount, NameUsers } from '../core/ports/accounts.ts'
 import type { Store } from '../core/ports/store.ts'
 import type { Clock } from '../core/tools/clock.ts'
+import type { SpendWatch } from './spend-watch.ts'
 
 export interface GatewayView extends BudgetSources {
   readonly facts: GatewayFacts
@@ -21,6 +22,7 @@ export interface GatewayView extends BudgetSources {
     named(): Promise<AccountNamesInUse>
     usersOf(names: Names): Promise<NameUsers[]>
   }
+  readonly spendWatch: Pick<SpendWatch, 'posted' | 'atCap'>
   /** Undefined where the ledger is not shipped. */
   readonly shipping:
     | { readonly figures: { shipped: number; failures: number; rows: number; seconds: number } }

@@ -10,6 +10,7 @@ import { Metrics } from '../admin/metrics.ts'
 import { Observer } from '../admin/observer.ts'
 import { type Part, partOf } from '../admin/part.ts'
 import { type Admin, addressOf } from '../admin/server.ts'
+import { SpendWatch } from '../admin/spend-watch.ts'
 import type { GatewayFacts, GatewayView } from '../admin/view.ts'
 import type { ConfigError } from '../config/load.ts'
 import { RETIRED_API } from '../config/pipelines.ts'
@@ -136,6 +137,7 @@ class RunningGateway implements Gateway {
   readonly #shared = createSharedState()
   readonly #metrics = new Metrics()
   readonly #observer: Observer
+  readonly #spendWatch: SpendWatch
   readonly #shedding: Shedding
   readonly #simulator = new BuiltInUpstream()
   readonly ingress: Ingress
@@ -157,11 +159,13 @@ class RunningGateway implements Gateway {
     const known = (credential: string) => accountsOf(this.#shared, current.config).known(credential, clock.now())
     const tenants = new Tenants(known, clock)
     const shedding = new Shedding({ tenants, random, lag, lagClock })
-    const observer = new Observer(this.#metrics, log)
+    const spendWatch = new SpendWatch({ store: () => this.#store, clock, log })
+    const observer = new Observer(this.#metrics, spendWatch, log)
     this.#options = options
     this.#clock = clock
     this.#current = current
     this.#shedding = shedding
+    this.#spendWatch = spendWatch
     this.#observer = observer
     const keepAliveMs = current.config.server.keep_alive
     this.ingress = new Ingress({
@@ -291,7 +295,7 @@ class RunningGateway implements Gateway {
     if (admin === false) return
     const view: GatewayView = {
       ...{ clock, store: this.store, current, generations, accounts, shared: this.#shared },
-      ...{ shedding: this.#shedding, shipping: this.#shipping, budgets },
+      ...{ shedding: this.#shedding, shipping: this.#shipping, budgets, spendWatch: this.#spendWatch },
       facts: {
         version: packageJson.version,
         node: process.version,
@@ -368,6 +372,7 @@ class RunningGateway implements Gateway {
     await this.#admin?.close()
     await this.#simulator.close()
     await this.#shipping?.close()
+    this.#spendWatch.close()
     await this.#store?.close()
     this.#metrics.close()
   }

@@ -139,6 +139,8 @@ pipelines:
   count_tokens: [auth, validation, model-access, conversation, token-estimate, count-tokens, header-stamp]
   responses: [auth, retained-responses, header-stamp]
   models: [auth, models, header-stamp]
+  usage: [auth, own-usage, header-stamp] # what the caller used
+  limits: [auth, own-limits, header-stamp] # and what it may use
 
 routes:
   - { match: POST /v1/responses, surface: responses, pipeline: completions }
@@ -150,6 +152,8 @@ routes:
   - { match: DELETE /v1/responses/*, pipeline: responses }
   - { match: GET /v1/models, pipeline: models }
   - { match: GET /v1/models/*, pipeline: models }
+  - { match: GET /v1/usage, pipeline: usage }
+  - { match: GET /v1/limits, pipeline: limits }
 
 # Who serves. Keys come from the environment: this file holds no secret.
 providers:

@@ -9,13 +9,14 @@ import { parseArgs } from 'node:util'
 import { StoreUnavailable } from '../core/canon/errors.ts'
 import { formatUsd } from '../core/canon/money.ts'
 import {
-  addUse,
   type LedgerRow,
   noUse,
+  TOTALS,
   type UsageFilter,
   type UsageSum,
   type UsageTotals,
 } from '../core/ports/store.ts'
+import { faultByTag, GROUPS, type Group, type GroupedUse, sumBy } from '../core/ports/usage-groups.ts'
 import { LEDGER_COLUMNS } from '../stores/columns.ts'
 import { RedisClient } from '../stores/redis/client.ts'
 import { drainOf } from '../stores/redis/drained.ts'
@@ -24,7 +25,6 @@ import { countStream, scanRows, toColumns } from '../stores/redis/ledger.ts'
 import { scanUsage as scanRedisUsage } from '../stores/redis/usage.ts'
 import { countLedger, scanLedger, scanUsage } from '../stores/sqlite/ledger.ts'
 import { checkDatabase } from '../stores/sqlite/schema.ts'
-import { FIGURES } from '../stores/usage.ts'
 import { Progress, type ProgressStream } from './progress.ts'
 import { Failure, UsageError } from './terminal.ts'
 
@@ -36,30 +36,13 @@ Sums of the ledger of FILE's store (default gateway.yaml).
   --tag NAME                     only rows with this tag (usage-capture: { tags }); group by it with \`tag\`
   --since WHEN --until WHEN      2026-11-01, 2026-11-01T12:00:00Z, or an age: 24h, 7d, 30m (default: the running UTC month)
   --month WHEN                   a whole UTC month: 2026-11
-  --group-by LIST                organization, key, model, provider, surface, outcome, tag, day, hour, month; comma-separated (default: organization,model)
+  --group-by LIST                organization, key, model, provider, backend, surface, outcome, tag, day, hour, month; comma-separated (default: organization,model)
+  --by LIST                      the same groups with both sides: what was billed, what the provider charged, the margin, and by how much the provider counts more than the gateway
   --rows                         the single rows instead of sums
   --json | --csv                 for programs; amounts in nano-USD (1e-9 USD)
   --config FILE                  the same as FILE
   --store URL                    the store itself, without a configuration
 `
-
-const GROUPS = {
-  organization: (row: UsageSum) => row.organization,
-  key: (row: UsageSum) => row.key_id,
-  model: (row: UsageSum) => row.model || '-',
-  provider: (row: UsageSum) => row.provider || '-',
-  surface: (row: UsageSum) => row.surface || '-',
-  outcome: (row: UsageSum) => row.outcome,
-  tag: (row: UsageSum) => row.tag ?? '-',
-  hour: (row: UsageSum) => new Date(row.time).toISOString().slice(0, 13) + ':00Z',
-  day: (row: UsageSum) => new Date(row.time).toISOString().slice(0, 10),
-  month: (row: UsageSum) => new Date(row.time).toISOString().slice(0, 7),
-}
-type Group = keyof typeof GROUPS
-/** What sums of a tag do not tell. */
-const NOT_BY_TAG: readonly Group[] = ['provider', 'surface', 'outcome']
-
-export const SUMS = ['requests', ...FIGURES] as const
 
 export interface UsageIo {
   out: { write(text: string): unknown; isTTY?: boolean; columns?: number }
@@ -93,7 +76,7 @@ export async function runUsage(
     const progress = new Progress(watch, 'rows', io.mono)
     const store = request.store ?? (await storeOf(request.config, request.positionals))
     if (request.rows) await writeRows(openLedger(store, request.filter, progress), request.format, io)
-    else await writeSums(readSums(store, request.filter, progress), request.groups, request.format, io)
+    else await writeSums(readSums(store, request.filter, progress), request, io)
     return 0
   } catch (error) {
     // cli/main.ts prints the faults of a configuration, as for every verb.
@@ -109,6 +92,8 @@ interface UsageRequest {
   positionals: readonly string[]
   filter: UsageFilter
   groups: Group[]
+  /** Whether the table shows the provider's side. */
+  bothSides: boolean
   rows: boolean
   format: 'table' | 'json' | 'csv'
 }
@@ -132,6 +117,7 @@ function parse(args: readonly string[], now: number): UsageRequest | 'help' {
         since: text,
         until: text,
         'group-by': text,
+        by: text,
         rows: flag,
         json: flag,
         csv: flag,
@@ -148,6 +134,8 @@ function parse(args: readonly string[], now: number): UsageRequest | 'help' {
   if (store !== undefined && (positionals.length > 0 || values['config']))
     throw new UsageError('name the store or the configuration, not both')
   if (values['json'] && values['csv']) throw new UsageError('--json or --csv, not both')
+  if (string('by') !== undefined && string('group-by') !== undefined)
+    throw new UsageError('--by or --group-by, not both: --by shows the provider’s side of the same groups')
   const date = new Date(now)
   const month = string('month')
   const since = string('since')
@@ -156,15 +144,15 @@ function parse(args: readonly string[], now: number): UsageRequest | 'help' {
     throw new UsageError('--month is a --since and an --until by itself')
   const tag = string('tag')
   if (tag !== undefined && values['rows']) throw new UsageError('--tag is for sums; rows have all their tags')
-  const named = (string('group-by') ?? (tag === undefined ? 'organization,model' : 'organization,tag')).split(',')
+  const standard = tag === undefined ? 'organization,model' : 'organization,tag'
+  const named = (string('by') ?? string('group-by') ?? standard).split(',')
   const groups = named.map(name => {
     if (!Object.hasOwn(GROUPS, name))
       throw new UsageError(`cannot group by ${name}; there are ${Object.keys(GROUPS).join(', ')}`)
-    if (name === 'tag' && tag === undefined) throw new UsageError('--group-by tag needs --tag NAME')
-    if (tag !== undefined && NOT_BY_TAG.includes(name as Group))
-      throw new UsageError(`sums of a tag do not tell ${name}; take it out of --group-by`)
     return name as Group
   })
+  const fault = faultByTag(groups, tag)
+  if (fault !== null) throw new UsageError(`${tag === undefined ? '--tag NAME' : '--group-by'}: ${fault}`)
   return {
     store,
     config: string('config'),
@@ -179,6 +167,7 @@ function parse(args: readonly string[], now: number): UsageRequest | 'help' {
       ...(month !== undefined && wholeMonth(month)),
     },
     groups,
+    bothSides: string('by') !== undefined,
     rows: values['rows'] === true,
     format: values['json'] ? 'json' : values['csv'] ? 'csv' : 'table',
   }
@@ -293,23 +282,15 @@ async function* open<T>(
 
 async function writeSums(
   pages: AsyncIterable<UsageSum[]>,
-  groups: readonly Group[],
-  format: UsageRequest['format'],
+  { groups, bothSides, format }: UsageRequest,
   io: UsageIo,
 ): Promise<void> {
-  const sums = new Map<string, { names: string[]; sums: UsageTotals }>()
+  const sorted = await sumBy(
+    pages,
+    groups.map(group => sum => GROUPS[group](sum) || '-'),
+  )
   const total = noUse()
-  for await (const page of pages) {
-    for (const row of page) {
-      const names = groups.map(group => GROUPS[group](row))
-      const key = names.join('\n')
-      let entry = sums.get(key)
-      if (!entry) sums.set(key, (entry = { names, sums: noUse() }))
-      addUse(entry.sums, row)
-      addUse(total, row)
-    }
-  }
-  const sorted = [...sums.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, entry]) => entry)
+  for (const { sums } of sorted) for (const name of TOTALS) total[name] += sums[name]
   if (format === 'json') {
     const list = sorted.map(entry => ({
       ...Object.fromEntries(groups.map((group, i) => [group, entry.names[i]])),
@@ -319,8 +300,8 @@ async function writeSums(
     return
   }
   if (format === 'csv') {
-    io.out.write(csvLine([...groups, ...SUMS]))
-    for (const entry of sorted) io.out.write(csvLine([...entry.names, ...SUMS.map(name => String(entry.sums[name]))]))
+    io.out.write(csvLine([...groups, ...TOTALS]))
+    for (const entry of sorted) io.out.write(csvLine([...entry.names, ...TOTALS.map(name => String(entry.sums[name]))]))
     return
   }
   if (!sorted.length) {
@@ -329,7 +310,8 @@ async function writeSums(
   }
   const shown = [...sorted]
   if (sorted.length > 1) shown.push({ names: groups.map((_, i) => (i === 0 ? 'total' : '')), sums: total })
-  io.out.write(table(groups, shown, io.out.columns ?? 80))
+  io.out.write(table(groups, shown, bothSides ? MARGIN : USE, io.out.columns ?? 80))
+  if (bothSides && total.costed < total.requests) io.out.write(`+ ${total.requests - total.costed} ${UNCOSTED}\n`)
 }
 
 async function writeRows(
@@ -366,28 +348,42 @@ async function writeRows(
   if (format === 'json') io.out.write(first ? '[]\n' : '\n]\n')
 }
 
-const NUMBERS = {
-  requests: (sums: UsageTotals) => compact(sums.requests),
-  input: (sums: UsageTotals) => compact(sums.input),
-  cached: (sums: UsageTotals) => compact(sums.cached),
-  output: (sums: UsageTotals) => compact(sums.output),
-  reasoning: (sums: UsageTotals) => compact(sums.reasoning),
-  USD: (sums: UsageTotals) => formatUsd(sums.cost, 4),
-}
-type Numbers = keyof typeof NUMBERS
-/** The columns that a narrow table leaves out, in this order; --json and --csv have every column. */
-const DISPENSABLE: readonly Numbers[] = ['reasoning', 'cached']
+/** Behind a cost that not all requests are in. */
+const UNCOSTED = 'requests are not in the cost: their backend has no `cost:`, or its answer is not known'
 
-function table(
-  groups: readonly Group[],
-  entries: readonly { names: string[]; sums: UsageTotals }[],
-  columns: number,
-): string {
+type Numbers = Readonly<Record<string, (sums: UsageTotals) => string>>
+const MARGIN: Numbers = {
+  requests: sums => compact(sums.requests),
+  revenue: sums => formatUsd(sums.cost, 4),
+  cost: sums => formatUsd(sums.provider_cost, 4) + (sums.costed < sums.requests ? '+' : ''),
+  margin: sums => (sums.costed < sums.requests ? '-' : formatUsd(sums.cost - sums.provider_cost, 4)),
+  'input±': sums => drift(sums.provider_input, sums.counted_input),
+  'output±': sums => drift(sums.provider_output, sums.counted_output),
+}
+
+/** By how much the provider counts more than the gateway. */
+function drift(theirs: number, ours: number): string {
+  if (ours === 0) return '-'
+  const percent = (100 * theirs) / ours - 100
+  return `${percent < 0 ? '' : '+'}${percent.toFixed(1)}%`
+}
+
+const USE: Numbers = {
+  requests: sums => compact(sums.requests),
+  input: sums => compact(sums.input),
+  cached: sums => compact(sums.cached),
+  output: sums => compact(sums.output),
+  reasoning: sums => compact(sums.reasoning),
+  USD: sums => formatUsd(sums.cost, 4),
+}
+/** The columns that a narrow table leaves out, in this order; --json and --csv have every column. */
+const DISPENSABLE = ['reasoning', 'cached']
+
+function table(groups: readonly Group[], entries: readonly GroupedUse[], texts: Numbers, columns: number): string {
   const width = Math.min(columns, 160)
   const nameWidths = groups.map((group, i) => Math.max(group.length, ...entries.map(entry => entry.names[i]!.length)))
-  let numbers = Object.keys(NUMBERS) as Numbers[]
-  const numberWidth = (name: Numbers) =>
-    Math.max(name.length, ...entries.map(entry => NUMBERS[name](entry.sums).length))
+  let numbers = Object.keys(texts)
+  const numberWidth = (name: string) => Math.max(name.length, ...entries.map(entry => texts[name]!(entry.sums).length))
   const total = () => [...nameWidths, ...numbers.map(numberWidth)].reduce((sum, w) => sum + w + 1, -1)
   for (const name of DISPENSABLE) if (total() > width) numbers = numbers.filter(other => other !== name)
   while (total() > width) {
@@ -403,7 +399,7 @@ function table(
       .map(({ names, sums }) =>
         line(
           names,
-          numbers.map(name => NUMBERS[name](sums)),
+          numbers.map(name => texts[name]!(sums)),
         ),
       )
       .join('')

@@ -372,6 +372,7 @@ function keyOf(own: RawKey): KeyConfig {
     models: own.models ?? 'all',
     capabilities: own.capabilities ?? 'all',
     streaming: own.streaming ?? true,
+    usage: own.usage,
     limits: own.limits,
     model_limits: own.model_limits,
     ...(own.label !== undefined && { label: own.label }),

@@ -1,4 +1,5 @@
 /** Reads `providers` and `models`: what is served, by whom, at what price. */
+import type { CostRates } from '../core/canon/money.ts'
 import type { Backend, Dialect } from '../core/ports/dialect.ts'
 import type { Arrives } from '../core/tools/vocabulary.ts'
 import { place } from './check-chain.ts'
@@ -17,6 +18,7 @@ import type { Limits, ModelConfig, OrganizationConfig, ProviderConfig, VendorAut
  * providers/.
  */
 export type DialectFacts = Readonly<Record<string, Facts & { readonly variants?: Readonly<Record<string, Facts>> }>>
+type CostConfig = NonNullable<Arrives<typeof backendSchema>['cost']>
 type Facts = Pick<Dialect, 'capabilities' | 'embeddings' | 'keyless' | 'outputCap' | 'packages' | 'settings'>
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
@@ -385,5 +387,16 @@ function resolveBackend(
     contextWindow: raw.context_window ?? undefined,
     maxOutputTokens: maxOutputTokens ?? undefined,
     settings: { provider: provider.settings, backend: apart(raw, names.settings.backend).settings },
+    ...(raw.cost && { cost: ratesOf(raw.cost) }),
+  }
+}
+
+/** Like prices: what is cached costs a tenth of input, and what is written to a cache as much as input. */
+function ratesOf({ input, output = 0, cached, cache_write = input, ...of }: CostConfig): CostRates {
+  return {
+    ...{ input, output, cached: cached ?? Math.round(input / 10), cache_write },
+    cache_write_1h: of.cache_write_1h ?? cache_write,
+    search: of.search ?? 0,
+    tiers: of.tiers,
   }
 }

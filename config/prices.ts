@@ -1,5 +1,5 @@
 /** Reads price lists: of models, and those of plans and organizations that take their place. */
-import type { Price, Rates } from '../core/canon/money.ts'
+import { type CostRates, formatUsd, type Price, type Rates } from '../core/canon/money.ts'
 import type { Arrives } from '../core/tools/vocabulary.ts'
 import type { priceList } from './schema.ts'
 import type { Path } from './source.ts'
@@ -25,6 +25,25 @@ export function readPrice(
     ...(list !== undefined && { list }),
   }
 }
+
+type Written<R> = { [K in keyof R]: string }
+
+/** Rates as gateway.yaml has them: pico-USD per token are millionths of USD per million tokens. */
+const writtenRates = <R extends Rates>(rates: R) =>
+  Object.fromEntries(Object.entries(rates).map(([name, rate]) => [name, formatUsd(rate * 1000)])) as Written<R>
+
+/** A price as gateway.yaml has it, in USD per million tokens. */
+export function writtenPrice({ list: _, steps, ...rates }: Price) {
+  return {
+    ...writtenRates(rates),
+    ...(steps && { steps: steps.map(({ above, ...rates }) => ({ above, ...writtenRates(rates) })) }),
+  }
+}
+
+/** The cost of a backend as gateway.yaml has it. */
+export const writtenCost = ({ search, tiers, ...rates }: CostRates) => ({
+  ...{ ...writtenRates(rates), search: formatUsd(search, 9), tiers },
+})
 
 /**
  * Says where a price differs from the specification, by which a read from a cache costs a tenth of the input, and a

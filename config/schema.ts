@@ -480,6 +480,28 @@ const modelPrice = object(
   ['input'],
   { description: 'USD per million tokens.' },
 )
+const cost = nullable(
+  object(
+    {
+      ...rates,
+      output: price('USD per million output tokens, reasoning included; embeddings have none.'),
+      cache_write_1h: price(
+        'USD per million that a provider keeps in its cache for an hour. Left out: as cache_write.',
+      ),
+      search: {
+        type: ['number', 'string'],
+        format: 'usd',
+        description: 'USD for a search that the provider makes.',
+      } as Schema<number>,
+      tiers: byName(
+        { type: 'number', exclusiveMinimum: 0, description: 'Factor.' } as Schema<number>,
+        'By the service tier that the provider reports: the factor of its cost, such as 0.5 for flex.',
+      ),
+    },
+    ['input'],
+    { description: 'What the backend costs you, for the margin in `sluice usage`. It changes no bill.' },
+  ),
+)
 const effort = (description: string) => nullable(choice(EFFORTS, description))
 const modelName = name('A public model id.')
 
@@ -513,6 +535,7 @@ export const backend = object(
     ),
     effort_ceiling: effort('Highest reasoning effort of this backend.'),
     context_window: nullable(count(0, "Its own window in tokens, where it is smaller than the model's.", 1)),
+    cost,
   },
   ['provider', 'model'],
   withSettings('backend'),
@@ -799,6 +822,11 @@ export const key = object(
     models: allOr(modelName, 'Only these models.'),
     capabilities: allOr(capability, 'Only these capabilities.'),
     streaming: { type: 'boolean', description: 'false: this key may not stream.' } as Schema<boolean>,
+    usage: choice(
+      ['key', 'organization'],
+      'What GET /v1/usage and GET /v1/limits show to this key: its own, or all of its organization, with its spend.',
+      'key',
+    ),
     limits: limits('Narrower limits of this key. Those of its organization hold as well.'),
     model_limits: modelLimits,
     label: text('What the key is for, for people. The gateway ignores it.', { minLength: 1, maxLength: 128 }),

@@ -11,6 +11,8 @@ import { media } from './media/index.ts'
 import { modelAccess } from './model-access/index.ts'
 import { models } from './models.ts'
 import { otel } from './otel/index.ts'
+import { ownLimits } from './own-limits.ts'
+import { ownUsage } from './own-usage.ts'
 import { proxy } from './proxy/index.ts'
 import { retainedResponses } from './retained-responses.ts'
 import { routing } from './routing.ts'
@@ -41,6 +43,8 @@ export const plugins: readonly Plugin[] = [
   retainedResponses,
   countTokens,
   embeddings,
+  ownUsage,
+  ownLimits,
   proxy,
   otel,
 ]

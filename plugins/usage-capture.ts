@@ -1,15 +1,17 @@
 import type { FinishEvent, ProviderUsage, StreamEvent, Usage } from '../core/canon/events.ts'
 import { ZERO_USAGE } from '../core/canon/events.ts'
-import { cost } from '../core/canon/money.ts'
+import { cost, type Price, priceUsed, ratesAt } from '../core/canon/money.ts'
 import { conversation, definePlugin, type Exchange, estimate, type Settlement, slot, usage } from '../core/plugin.ts'
 import { object } from '../core/tools/vocabulary.ts'
 import { TokenCounter } from '../meter/index.ts'
+import { sideOf } from './shared/provider-side.ts'
 import {
   callReport,
   consumption,
   identity,
   model,
   plan,
+  providerSide,
   receivedBytes,
   reservation,
   takenOver,
@@ -29,7 +31,7 @@ export const usageCapture = definePlugin({
   name: 'usage-capture',
   summary: 'Counts the reply, prices it, and closes the ledger row.',
   config: object({ tags }),
-  mayProvide: [tally, repliedBytes, consumption],
+  mayProvide: [tally, repliedBytes, consumption, providerSide],
   providesLate: [usage],
   create({ tags }, context) {
     const tagsOf = tagReader(tags, context.secret)
@@ -61,12 +63,16 @@ export const usageCapture = definePlugin({
         const billed = counted !== undefined && isBilled(settlement) && x.peek(takenOver)?.() !== true
         const final = billed ? within(x, counted, reserved.cost) : UNBILLED
         x.set(usage, final)
+        const consumed = consumedBy(x, count)
+        const sent = Math.max(x.peek(plan)?.input ?? 0, consumed.input) + (report?.furtherInput ?? 0)
         if (billed || report?.promptTaken) {
-          const { usage: used, cost } = priced(x, consumedBy(x, count))
+          const { usage: used, cost } = priced(x, consumed)
           const left = settlement.outcome === 'client_gone'
-          const sent = Math.max(x.peek(plan)?.input ?? 0, used.input) + (report?.furtherInput ?? 0)
           x.set(consumption, { usage: used, sent, unbilled: left ? Math.max(0, cost - final.cost) : 0 })
         }
+        const side = sideOf(report, count?.report ?? null, { input: sent, output: consumed.output })
+        x.set(providerSide, side)
+        const price = priceOf(x)
         const received = x.peek(receivedBytes)
         const tagged = tagsOf(x)
         const row = {
@@ -79,6 +85,10 @@ export const usageCapture = definePlugin({
           ttfb_ms: settlement.ttfbMs === null ? null : Math.round(settlement.ttfbMs),
           ...(tagged !== '' && { tags: tagged }),
           ...(received !== undefined && { bytes_in: received, bytes_out: x.peek(repliedBytes) ?? 0 }),
+          ...side,
+          ...(price && priceOn(price, promptOf(x))),
+          output_reserved: reserved.output,
+          code: settlement.error?.code ?? '',
         }
         // A reply of one body counts as delivered, and is sent once the row is written.
         const unsent = settlement.delivered && x.peek(conversation)?.stream === false
@@ -100,9 +110,20 @@ const promptOf = (x: Exchange): number => x.peek(estimate)?.input ?? 0
 
 /** With its cost at list price, in nano-USD. */
 function priced(x: Exchange, counted: Usage): { usage: Usage; cost: number } {
-  const requested = x.peek(model)
+  const price = priceOf(x)
+  return { usage: counted, cost: price ? cost(counted, price) : 0 }
+}
+
+/** The price of this exchange; null where nothing is charged. */
+function priceOf(x: Exchange): Price | null {
   const free = x.peek(identity)?.organization.billing === 'free'
-  return { usage: counted, cost: requested?.price && !free ? cost(counted, requested.price) : 0 }
+  return free ? null : (x.peek(model)?.price ?? null)
+}
+
+/** What the row says of the price, of a request whose prompt has so many tokens. */
+function priceOn(price: Price, prompt: number) {
+  const { input, output } = ratesAt(price, prompt)
+  return { price_used: priceUsed(price, prompt), price_input: input, price_output: output }
 }
 
 /**
@@ -146,7 +167,8 @@ class Tally {
   /** Kind and index of the item being counted. */
   #current = ''
   #reasoning: TokenCounter | null = null
-  #report: ProviderUsage | null = null
+  /** What the provider reported, once it has. */
+  report: ProviderUsage | null = null
   /** The gateway counted a part of the report itself. */
   #estimated = false
   #searches = 0
@@ -200,7 +222,7 @@ class Tally {
         if (event.errorCode === undefined && !event.unfinished) this.#searches++
         return
       case 'usage':
-        this.#report = event.usage
+        this.report = event.usage
         this.#estimated = event.estimated === true
         return
     }
@@ -233,7 +255,7 @@ class Tally {
       reasoning: this.#reasoning?.total ?? 0,
       searches: this.#searches,
     }
-    const report = this.#report
+    const { report } = this
     const known = report !== null && (report.reasoning !== undefined || this.finished)
     const reasoning = known ? (report.reasoning ?? 0) : counted.reasoning
     // The provider's cache figures refer to its own count of the prompt. Only their share is used (METER-5).

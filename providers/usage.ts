@@ -6,10 +6,10 @@ import type { ProviderUsage } from '../core/canon/events.ts'
  * one.
  */
 export function knownUsage(usage: ProviderUsage): ProviderUsage {
-  const known: ProviderUsage = {}
-  for (const key in usage) {
-    const value = usage[key as keyof ProviderUsage]
-    if (value !== undefined) known[key as keyof ProviderUsage] = value
-  }
-  return known
+  return Object.fromEntries(Object.entries(usage).filter(([, value]) => value !== undefined))
+}
+
+/** The name of a service tier; undefined where the value is none. It goes into a ledger row, so it is a short word. */
+export function tierOf(value: unknown): string | undefined {
+  return typeof value === 'string' && /^[\w.-]{1,32}$/.test(value) ? value : undefined
 }

@@ -23,6 +23,7 @@ import type { Logger } from '../core/plugin.ts'
 import { DenseSet, type Placed } from '../core/tools/collections.ts'
 import { checkFormat, type Mark, markOf } from './format.ts'
 import { createPrivate } from './private-file.ts'
+import { rowOfVersion2 } from './rows.ts'
 
 /**
  * What a settled request adds to one spend cell: the cell's id, the period, the period's index, the amount in nano-USD.
@@ -89,23 +90,20 @@ export interface JournalStep extends Mark {
 }
 
 /**
- * In ascending order of version. Version 2 writes rows in the format of rows.ts; version 1 is not read any more. Rows of
- * version 3 have tags; an earlier release would also book prepaid rows without taking them from the balance. A new
- * version adds an entry. A build skips records of a kind that it does not know, so a new kind need not raise
+ * In ascending order of version. Version 2 wrote rows as arrays; version 1 is not read any more. Version 3 writes tags
+ * and the provider's side of a row behind what version 2 had, so its rows have their charges elsewhere; and an earlier
+ * release would book prepaid rows without taking them from the balance. A new version adds an entry. A build skips
+ * records of a kind that it does not know, so a new kind need not raise
  * `minReader`.
  */
 export const STEPS: readonly JournalStep[] = [
   { version: 2, minReader: 2 },
-  { version: 3, minReader: 3, upgrade: withTags },
+  {
+    version: 3,
+    minReader: 3,
+    upgrade: ({ kind, json }) => ({ kind, json: kind === 'o' ? rowOfVersion2(json) : json }),
+  },
 ]
-/** The number of columns of a whole row in version 2. Charges stand behind them. */
-const COLUMNS_2 = 23
-
-function withTags(record: JournalRecord): JournalRecord {
-  if (record.kind !== 'o') return record
-  const values = JSON.parse(record.json) as unknown[]
-  return { kind: 'o', json: JSON.stringify(values.toSpliced(COLUMNS_2, 0, '')) }
-}
 const SEGMENT_BYTES = 8 << 20
 /** With more segments than this, the open items of the oldest one are carried over into the newest. */
 const MAX_SEGMENTS = 4

@@ -85,7 +85,7 @@ export interface JournaledLedgerOptions {
 }
 
 /** Of the row of a reply that was made and could not be sent. */
-const NOT_SENT = { outcome: 'gateway_error', usage: ZERO_USAGE, cost: 0 } as const
+const NOT_SENT = { outcome: 'gateway_error', usage: ZERO_USAGE, cost: 0, code: 'provider_unavailable' } as const
 
 const DEFAULT_GROUP = 1000
 /**

@@ -5,7 +5,7 @@
  * The order of the values is part of the journal's format. A new order needs a new journal version (journal.ts).
  */
 import type { LedgerIntent, LedgerOutcome } from '../core/ports/store.ts'
-import type { LedgerColumn } from './columns.ts'
+import { type LedgerColumn, TEXT_COLUMNS } from './columns.ts'
 import type { Charge } from './journal.ts'
 
 /** The columns of the journal's `i` record (intent): the values that are known before dispatch. */
@@ -42,6 +42,23 @@ export const ROW_COLUMNS = [
   'bytes_in',
   'bytes_out',
   'tags',
+  'provider_model',
+  'service_tier',
+  'rounds',
+  'provider_input',
+  'provider_cached',
+  'provider_cache_write',
+  'provider_cache_write_1h',
+  'provider_output',
+  'provider_reasoning',
+  'provider_cost',
+  'counted_input',
+  'counted_output',
+  'price_used',
+  'price_input',
+  'price_output',
+  'output_reserved',
+  'code',
 ] as const satisfies readonly LedgerColumn[]
 
 export type RowValue = string | number | null
@@ -83,9 +100,36 @@ export function rowJson(intent: string, row: LedgerOutcome, charges: readonly Ch
     row.bytes_in ?? null,
     row.bytes_out ?? null,
     row.tags ?? '',
+    row.provider_model ?? '',
+    row.service_tier ?? '',
+    row.rounds ?? null,
+    row.provider_input ?? null,
+    row.provider_cached ?? null,
+    row.provider_cache_write ?? null,
+    row.provider_cache_write_1h ?? null,
+    row.provider_output ?? null,
+    row.provider_reasoning ?? null,
+    row.provider_cost ?? null,
+    row.counted_input ?? null,
+    row.counted_output ?? null,
+    row.price_used ?? '',
+    row.price_input ?? null,
+    row.price_output ?? null,
+    row.output_reserved ?? null,
+    row.code ?? '',
   ]
   if (charges) for (const [cell, period, index, amount] of charges) values.push(cell, period, index, amount)
   return intent.slice(0, -1) + ',' + JSON.stringify(values).slice(1)
+}
+
+/** In version 2 of the journal a row had this many columns, and its charges behind them. */
+const COLUMNS_2 = 23
+/** What version 3 put between the two. */
+const ADDED_3: readonly RowValue[] = ROW_COLUMNS.slice(COLUMNS_2).map(name => (TEXT_COLUMNS.has(name) ? '' : null))
+
+/** A row of version 2 of the journal, in version 3. */
+export function rowOfVersion2(json: string): string {
+  return JSON.stringify((JSON.parse(json) as RowValues).toSpliced(COLUMNS_2, 0, ...ADDED_3))
 }
 
 /** The charges behind the columns of a parsed row. */

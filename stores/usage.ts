@@ -2,12 +2,13 @@
  * Sums of the ledger by hour. Both engines keep them in the step that books a row. A reader takes whole hours from the
  * sums and only the parts of hours at both ends of its range from the rows.
  */
-import type { LedgerRow, UsageFilter, UsageSum } from '../core/ports/store.ts'
+import { FIGURES, type LedgerRow, TOTALS, type UsageFilter, type UsageSum } from '../core/ports/store.ts'
+import { memberOf } from './columns.ts'
 
 export const HOUR_MS = 3_600_000
 
-/** The figures that are added up, with the names that SQL, Redis and `sluice usage` give them, in that order. */
-export const FIGURES = ['input', 'cached', 'cache_write', 'output', 'reasoning', 'searches', 'cost'] as const
+/** The texts that tell sums of one hour apart, with the names of their columns, in the order of keys and fields. */
+export const TEXTS = ['organization', 'key_id', 'model', 'provider', 'surface', 'outcome', 'provider_model'] as const
 
 /** The first instant of the UTC month of `time`, both Unix milliseconds. */
 export function startOfMonth(time: number): number {
@@ -44,21 +45,27 @@ export function divide({ since = 0, until = Number.POSITIVE_INFINITY }: UsageFil
   return { first, end, rest: ends.filter(range => range.since < range.until) }
 }
 
+/** What sums of a tag do not tell. */
+export const NOT_TOLD = { provider: '', surface: '', outcome: '', provider_model: '' } as const
+
 /** Rows as sums: those that have the tag, where one is asked for. */
 export function sumsOf(rows: readonly LedgerRow[], { tag }: UsageFilter): UsageSum[] {
   if (tag === undefined) return rows.map(sumOf)
   return rows.flatMap(row => {
     const value = row.tags ? (JSON.parse(row.tags) as Record<string, string>)[tag] : undefined
-    return value === undefined ? [] : [{ ...sumOf(row), provider: '', surface: '', outcome: '' as const, tag: value }]
+    return value === undefined ? [] : [{ ...sumOf(row), ...NOT_TOLD, tag: value }]
   })
 }
 
 /** One row as a sum. */
-function sumOf(row: LedgerRow): UsageSum {
-  const { time, organization, key_id, model, provider, surface, outcome } = row
-  const { input, cached, cacheWrite, output, reasoning, searches, cost } = row
-  return {
-    ...{ time, organization, key_id, model, provider, surface, outcome, requests: 1 },
-    ...{ input, cached, cacheWrite, output, reasoning, searches, cost },
-  }
+export function sumOf(row: LedgerRow): UsageSum {
+  const sum: Record<string, unknown> = { time: row.time, requests: 1, costed: row.provider_cost === undefined ? 0 : 1 }
+  for (const name of TEXTS) sum[name] = row[name] ?? ''
+  for (const name of FIGURES) sum[memberOf(name)] = row[memberOf(name)] ?? 0
+  return sum as unknown as UsageSum
 }
+
+/** The texts and counts of a sum in the order of `TEXTS` and `TOTALS`, for what stores them. */
+export const textsOf = (sum: UsageSum): string[] => TEXTS.map(name => sum[name])
+export const countsOf = (sum: Omit<UsageSum, (typeof TEXTS)[number]>): number[] =>
+  TOTALS.map(name => sum[memberOf(name)])

@@ -150,6 +150,17 @@ export interface ProviderUsage {
   output?: number
   reasoning?: number
   searches?: number
+  /** Of `cacheWrite`, what the provider keeps for an hour. */
+  cacheWriteHour?: number
+  /** The service tier that served, in the provider's words. */
+  tier?: string
+  /** Set where several upstream requests made one reply: the prompts of all of them. Each is paid for at the provider. */
+  rounds?: RoundsReport
+}
+
+/** How many upstream requests there were, and the sums over those that the provider reported. */
+export interface RoundsReport extends Pick<ProviderUsage, 'prompt' | 'cached' | 'cacheWrite' | 'cacheWriteHour'> {
+  count: number
 }
 
 /** The usage that is reported and billed, in o200k_base tokens (METER-1…6). `cached + cacheWrite <= input`. */

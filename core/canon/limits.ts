@@ -335,6 +335,11 @@ export function periodIndex(period: 'day' | 'month', now: number): number {
   return monthOfDay.month
 }
 
+/** When a UTC day or month begins, Unix ms. @param index as of `periodIndex` */
+export function periodStart(period: 'day' | 'month', index: number): number {
+  return period === 'day' ? index * DAY : Date.UTC(Math.floor(index / 12), index % 12, 1)
+}
+
 /** The limit that a cell counts for. */
 export function limitOf({
   dimension,

@@ -33,6 +33,9 @@ function stepAt({ steps }: Price, input: number) {
   return steps?.findLast(({ above }) => input > above)
 }
 
+/** The rates of a price that hold for a prompt of so many tokens. */
+export const ratesAt = (price: Price, input: number): Rates => stepAt(price, input) ?? price
+
 /** Which price a request has, for its ledger row: `model`, `plan:NAME` or `organization`, with the step: `model>200000`. */
 export function priceUsed(price: Price, input: number): string {
   const step = stepAt(price, input)
@@ -50,7 +53,7 @@ export const alwaysCosts = (price: Price): boolean =>
  */
 export function cost(usage: PricedUsage, price: Price): number {
   const input = wholeTokens(usage.input)
-  const rates = stepAt(price, input) ?? price
+  const rates = ratesAt(price, input)
   const cached = Math.min(wholeTokens(usage.cached), input)
   const written = rates.cache_write === undefined ? 0 : Math.min(wholeTokens(usage.cacheWrite ?? 0), input - cached)
   const output = wholeTokens(usage.output)
@@ -65,6 +68,46 @@ export function cost(usage: PricedUsage, price: Price): number {
     term(plain, rates.input) * 10n + term(cached, read) + term(written, write) + term(output, rates.output) * 10n
   const nano = (exact + 5000n) / 10_000n
   return nano > BigInt(Number.MAX_SAFE_INTEGER) ? Number.MAX_SAFE_INTEGER : Number(nano)
+}
+
+/**
+ * What a backend costs the operator: in whole pico-USD per token, a search in nano-USD. A service tier multiplies the
+ * cost by its factor; one that is not named has the factor 1.
+ */
+export interface CostRates extends Required<Rates> {
+  /** Of cache writes that the provider keeps for an hour. */
+  cache_write_1h: number
+  search: number
+  tiers: Readonly<Record<string, number>>
+}
+
+/** The counts that a provider charges for. `prompt` includes the three parts that follow; `cacheWrite` the last one. */
+export interface Charged {
+  prompt: number
+  cached: number
+  cacheWrite: number
+  cacheWriteHour: number
+  output: number
+  searches: number
+  tier?: string
+}
+
+/** What a provider charges, in nano-USD. Parts that are more than the whole count as the whole; never negative. */
+export function costAt(rates: CostRates, charged: Charged): number {
+  const prompt = wholeTokens(charged.prompt)
+  const cached = Math.min(wholeTokens(charged.cached), prompt)
+  const written = Math.min(wholeTokens(charged.cacheWrite), prompt - cached)
+  const hour = Math.min(wholeTokens(charged.cacheWriteHour), written)
+  const pico =
+    (prompt - cached - written) * rates.input +
+    cached * rates.cached +
+    (written - hour) * rates.cache_write +
+    hour * rates.cache_write_1h +
+    wholeTokens(charged.output) * rates.output
+  const factor =
+    (charged.tier !== undefined && Object.hasOwn(rates.tiers, charged.tier) && rates.tiers[charged.tier]) || 1
+  const nano = Math.round((pico * factor) / 1000) + wholeTokens(charged.searches) * rates.search
+  return Math.min(nano, Number.MAX_SAFE_INTEGER)
 }
 
 /**

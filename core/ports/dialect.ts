@@ -5,6 +5,7 @@
 import type { CallPart, Conversation, Effort } from '../canon/conversation.ts'
 import type { GatewayError } from '../canon/errors.ts'
 import type { ProviderUsage, StreamEvent } from '../canon/events.ts'
+import type { CostRates } from '../canon/money.ts'
 import type { Members, Schema } from '../tools/vocabulary.ts'
 
 /**
@@ -69,6 +70,8 @@ export interface Backend {
   maxOutputTokens?: number
   /** What the dialects' own settings are set to, in the entry of the provider and in that of the backend. */
   settings: Readonly<Record<keyof DialectSettings, Readonly<Record<string, unknown>>>>
+  /** What it costs the operator; absent where the configuration does not say. */
+  cost?: CostRates
 }
 
 /** Why a backend can't serve a conversation (REQ-1, wire.md F.9). */

@@ -24,6 +24,7 @@ export interface Store {
   readonly idempotency: IdempotencyStore
   readonly records: RecordStore
   readonly accounts: AccountStore
+  readonly notices: NoticeStore
   /** Pages of sums of what the ledger's rows used, in any order; of whole hours, they are kept as rows are booked. */
   usage(filter: UsageFilter): AsyncIterable<UsageSum[]>
   /**
@@ -31,6 +32,8 @@ export interface Store {
    * rows of others.
    */
   recent(organization: string): Promise<LedgerRow[]>
+  /** Rows of one organization, the latest first, found by an index. */
+  rows(question: RowsQuestion): Promise<RowsPage>
   /** For metrics; reads memory only. */
   stats?(): StoreStats
   /** For /readyz; answers within the engine's time limit. A reason beside `ok: true` is a warning. */
@@ -177,7 +180,7 @@ export interface LedgerIntent {
   input_tokens: number
 }
 /** There is one for each intent (BILL-4). */
-export interface LedgerOutcome {
+export interface LedgerOutcome extends ProviderSide {
   request_id: string
   provider: string
   outcome: Outcome
@@ -193,11 +196,64 @@ export interface LedgerOutcome {
   bytes_out?: number
   /** For whom the request was within its key: JSON of texts by the name of the tag. Left out for nobody. */
   tags?: string
+  /** Whose price it was and of which step, as `priceUsed` names it; absent where nothing is charged. */
+  price_used?: string
+  /** The rates of that price, in pico-USD per token; absent where nothing is charged. */
+  price_input?: number
+  price_output?: number
+  /** Output tokens that were reserved. */
+  output_reserved?: number
+  /** The code of the error with which it ended; '' where it ended well. */
+  code?: string
 }
+
+/** What the provider's side says of an exchange. What is absent was not reported, or is not known. */
+export interface ProviderSide {
+  /** The provider's own name of the model that answered; '' when nobody did. */
+  provider_model?: string
+  /** In the provider's words; '' when it reported none. */
+  service_tier?: string
+  /** Upstream requests behind the reply: more than one where a search was run between them. */
+  rounds?: number
+  /** The provider's counts, in its own tokens, over all rounds. `provider_input` includes the three that follow. */
+  provider_input?: number
+  provider_cached?: number
+  provider_cache_write?: number
+  provider_cache_write_1h?: number
+  provider_output?: number
+  provider_reasoning?: number
+  /** nano-USD; 0 where nothing was used, absent where the backend has no `cost`. */
+  provider_cost?: number
+  /** The gateway's own count of what the provider counted, whether it is billed or not. */
+  counted_input?: number
+  counted_output?: number
+}
+
 export type LedgerRow = LedgerIntent & Omit<LedgerOutcome, 'usage'> & Usage
 
+/** The figures that are added up, with the names of their columns, in the order of `sluice usage`. */
+export const FIGURES = [
+  'input',
+  'cached',
+  'cache_write',
+  'output',
+  'reasoning',
+  'searches',
+  'cost',
+  'provider_input',
+  'provider_cached',
+  'provider_cache_write',
+  'provider_cache_write_1h',
+  'provider_output',
+  'provider_reasoning',
+  'provider_cost',
+  'counted_input',
+  'counted_output',
+] as const
+type Figure = (typeof FIGURES)[number]
+
 /** What the rows of one hour that agree in all texts used together; or one row alone. */
-export interface UsageSum extends Omit<Usage, 'estimated'> {
+export interface UsageSum extends Omit<Usage, 'estimated'>, Record<Exclude<Figure, 'cache_write'>, number> {
   /** Unix milliseconds: when the hour began; or the time of the row. */
   time: number
   organization: string
@@ -206,30 +262,26 @@ export interface UsageSum extends Omit<Usage, 'estimated'> {
   provider: string
   surface: string
   outcome: Outcome | ''
+  provider_model: string
   /** Number of rows. */
   requests: number
-  /** nano-USD. */
-  cost: number
-  /** Of sums by a tag: its value. Provider, surface and outcome are '' then. */
+  /** Number of rows whose `provider_cost` is known. */
+  costed: number
+  /** Of sums by a tag: its value. Provider, surface, outcome and the provider's model are '' then. */
   tag?: string
 }
 
-/** The figures of several sums together, as `sluice usage` and the admin API name them; `cost` is nano-USD. */
-export type UsageTotals = ReturnType<typeof noUse>
+/** The names of a sum's counts, as `sluice usage` and the admin API have them. Costs are nano-USD. */
+export const TOTALS = ['requests', ...FIGURES, 'costed'] as const
+/** The counts of several sums together. */
+export type UsageTotals = Record<(typeof TOTALS)[number], number>
 
-export function noUse() {
-  return { requests: 0, input: 0, cached: 0, cache_write: 0, output: 0, reasoning: 0, searches: 0, cost: 0 }
+export function noUse(): UsageTotals {
+  return Object.fromEntries(TOTALS.map(name => [name, 0])) as UsageTotals
 }
 
 export function addUse(totals: UsageTotals, sum: UsageSum): void {
-  totals.requests += sum.requests
-  totals.input += sum.input
-  totals.cached += sum.cached
-  totals.cache_write += sum.cacheWrite
-  totals.output += sum.output
-  totals.reasoning += sum.reasoning
-  totals.searches += sum.searches
-  totals.cost += sum.cost
+  for (const name of TOTALS) totals[name] += sum[name === 'cache_write' ? 'cacheWrite' : name]
 }
 
 /** Sums are by the hour. How far back a last use is looked for: each step looks at the hours before those of the step before. */
@@ -274,6 +326,27 @@ export interface UsageFilter {
   tag?: string
 }
 
+/** Rows of an organization whose time is at least `since` and below `until`, both Unix milliseconds. */
+export interface RowsQuestion {
+  organization: string
+  key?: string
+  outcome?: string
+  /** The code of the error with which it ended; '' for those that ended well. */
+  code?: string
+  since: number
+  until: number
+  /** `next` of the page before; null for the first. */
+  after: string | null
+  /** At most this many rows. */
+  limit: number
+}
+
+export interface RowsPage {
+  rows: LedgerRow[]
+  /** Two whole numbers with a hyphen between; null: nothing follows. A page with few rows may still have it. */
+  next: string | null
+}
+
 export interface Ledger {
   /**
    * The row survives a killed process once this returns undefined, or once its promise resolves. All rows of one
@@ -292,6 +365,43 @@ export interface Ledger {
   flush(): Promise<void>
   /** Rows in order of time, for tests. With a limit: the latest of them. */
   query(filter: UsageFilter & { limit?: number }): Promise<LedgerRow[]>
+}
+
+// ---- notices --------------------------------------------------------------------------------------------------------
+
+/** A spend limit of an organization or a key has been used up to a threshold. */
+export interface Notice {
+  /** When it was found, Unix milliseconds. */
+  time: number
+  organization: string
+  /** '' where the limit is the organization's. */
+  key: string
+  /** '' where the limit is for all models. */
+  model: string
+  /** The UTC day or month, as of `periodIndex`. */
+  period: 'day' | 'month'
+  number: number
+  /** 50, 80 or 100. */
+  percent: number
+  /** What may be spent, and what was spent by then, in nano-USD. */
+  limit: number
+  spent: number
+}
+
+export interface NoticePage {
+  notices: (Notice & { id: string })[]
+  /** The cursor for what follows; that of the call when nothing does. */
+  next: string
+}
+
+export interface NoticeStore {
+  /** Keeps a notice, once for each limit, period and threshold. @returns whether it was not there yet */
+  post(notice: Notice): MaybePromise<boolean>
+  /**
+   * Notices in the order in which they were posted.
+   * @param after `next` of the page before; '' for the first
+   */
+  page(after: string, most: number, organization?: string): MaybePromise<NoticePage>
 }
 
 // ---- idempotency ----------------------------------------------------------------------------------------------------

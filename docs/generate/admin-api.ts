@@ -1,7 +1,7 @@
 /** The members of organizations and keys for docs/admin-api.yaml, made from the schemas of gateway.yaml. */
 import { stringify } from 'yaml'
 import { PATTERNS } from '../../config/json-schema.ts'
-import { key, LIMITS, organization, priceList } from '../../config/schema.ts'
+import { backend, key, LIMITS, organization, priceList } from '../../config/schema.ts'
 import { MADE_WITH_KEY } from '../../config/stored.ts'
 
 type AnySchema = Record<string, any>
@@ -24,6 +24,7 @@ export function adminApiSchemas(): string {
   const schemas = {
     Limits: mapping(LIMITS, true),
     Price: { ...mapping(propertiesOf(priceList), false), required: priceList['required'] },
+    Cost: { ...mapping(propertiesOf(propertiesOf(backend)['cost']!), false), required: ['input'] },
     Members: {
       ...mapping(ofOrganization, true),
       description: 'Members of an organization, as in gateway.yaml (docs/configuration.md). null takes one away.',

@@ -77,6 +77,8 @@ export function openApi(): Json {
       '/v1/responses/{id}/input_items': { get: INPUT_ITEMS },
       '/v1/models': { get: MODELS },
       '/v1/models/{id}': { get: MODEL },
+      '/v1/usage': { get: USAGE },
+      '/v1/limits': { get: LIMITS },
     },
     components: {
       securitySchemes: {
@@ -266,6 +268,41 @@ const MODELS: Json = {
   },
 }
 
+const question = (name: string, description: string): Json => ({
+  name,
+  in: 'query',
+  description,
+  schema: { type: 'string' },
+})
+const LOOKS = (status: number) => [401, 429, 500, 503].includes(status)
+
+const USAGE: Json = {
+  operationId: 'showUsage',
+  summary: 'What the key used, or its organization where the key may see that',
+  description: 'Sums of whole hours. Each answer takes one from the bucket of counts of tokens.',
+  parameters: [
+    question('since', '`2026-11-01` or `2026-11-01T12:00:00Z`; default is the first of the running UTC month.'),
+    question('until', 'The same, at most 92 days later; default is now.'),
+    question('group_by', 'Of `hour`, `day`, `month`, `model`, `key`, comma-separated; default is `day,model`.'),
+    question('key', 'The use of this key alone.'),
+    question('model', 'The use of this model alone.'),
+  ],
+  responses: {
+    '200': { description: 'The sums.', headers: LIMITED, content: json('UsageList') },
+    ...failures(errorReply.name, status => status === 400 || LOOKS(status)),
+  },
+}
+
+const LIMITS: Json = {
+  operationId: 'listLimits',
+  summary: 'The limits of organization and key, and what is used of them',
+  description: 'Each answer takes one from the bucket of counts of tokens.',
+  responses: {
+    '200': { description: 'The limits.', headers: LIMITED, content: json('LimitList') },
+    ...failures(errorReply.name, LOOKS),
+  },
+}
+
 /** One entry for each status of the error table, with its codes. */
 function failures(schema: string, wanted: (status: number) => boolean): Json {
   const codes = new Map<number, [string, string][]>()
@@ -322,6 +359,39 @@ const OTHERS: Json = {
     first_id: orNull(text),
     last_id: orNull(text),
     has_more: { type: 'boolean' },
+  }),
+  UsageList: shape({
+    object: exactly('list'),
+    scope: { enum: ['key', 'organization'] },
+    since: text,
+    until: text,
+    data: array(
+      shape(
+        {
+          object: exactly('usage'),
+          ...{ hour: text, day: text, month: text, model: text, key: text },
+          ...{ requests: count, input_tokens: count, cached_tokens: count, cache_write_tokens: count },
+          ...{ output_tokens: count, reasoning_tokens: count, searches: count, cost_nano_usd: count },
+        },
+        ['hour', 'day', 'month', 'model', 'key'],
+      ),
+    ),
+  }),
+  LimitList: shape({
+    object: exactly('list'),
+    scope: { enum: ['key', 'organization'] },
+    data: array(
+      shape({
+        object: exactly('limit'),
+        name: text,
+        scope: { enum: ['key', 'organization'] },
+        model: orNull(text),
+        unit: { enum: ['requests', 'tokens', 'input_tokens', 'output_tokens', 'nano_usd'] },
+        ...{ limit: count, used: count, remaining: count },
+        resets_at: orNull(text),
+        binds: { type: 'boolean' },
+      }),
+    ),
   }),
   Model: model,
   ModelList: shape({

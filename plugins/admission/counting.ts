@@ -1,15 +1,21 @@
-/** The bucket of what costs the gateway work and no model any: counts of tokens, and warm-ups over a WebSocket. */
+/**
+ * The bucket of what costs the gateway work and no model any: counts of tokens, warm-ups over a WebSocket, looks at
+ * usage and limits.
+ */
 import type { Exchange, Reply } from '../../core/plugin.ts'
 import type { Admission, Cell, Store } from '../../core/ports/store.ts'
 import { type Identity, identity } from '../shared/slots.ts'
 import { countingCell } from './cells.ts'
 import { denied } from './denials.ts'
 
+/** The refusal of an exchange; undefined where it may go on. */
+export type Refusal = undefined | Reply | Promise<undefined | Reply>
+
 const AMOUNTS = [1]
 const NONE: readonly Cell[] = []
 
 /** Takes one from the bucket of the caller's organization (decision 52), or refuses. */
-export function counting(store: Store): (x: Exchange) => undefined | Reply | Promise<undefined | Reply> {
+export function counting(store: Store): (x: Exchange) => Refusal {
   const cells = new WeakMap<Identity, readonly Cell[]>()
 
   function cellsOf(caller: Identity): readonly Cell[] {
@@ -28,7 +34,9 @@ export function counting(store: Store): (x: Exchange) => undefined | Reply | Pro
     const org = caller.organization.id
     const decide = (admission: Admission): undefined | Reply => {
       if (!admission.admitted)
-        return denied(taken, AMOUNTS, admission, x.clock.now(), { words: 'counts of tokens and warm-ups' })
+        return denied(taken, AMOUNTS, admission, x.clock.now(), {
+          words: 'counts of tokens, warm-ups and looks at usage and limits',
+        })
       store.limits.settle(org, x.id, AMOUNTS, x.clock.now())
       return undefined
     }

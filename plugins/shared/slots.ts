@@ -14,7 +14,7 @@ import {
   slot,
 } from '../../core/plugin.ts'
 import type { Backend, Unfit } from '../../core/ports/dialect.ts'
-import type { Cell, CellState } from '../../core/ports/store.ts'
+import type { Cell, CellState, ProviderSide } from '../../core/ports/store.ts'
 import type { WantedMedia } from '../media/fetch-media.ts'
 import type { Asked } from '../model-access/asked.ts'
 import type { PreparedRequest } from './preparation.ts'
@@ -174,6 +174,9 @@ export const failedAttempts = slot<readonly FailedAttempt[]>('failedAttempts')
 
 /** Filled by `usage-capture` at settlement: what was consumed beside the bill; absent when nothing was consumed. */
 export const consumption = slot<Omit<Consumed, 'billed'>>('consumption')
+
+/** Filled by `usage-capture` at settlement of what admission let in: what the provider's side says of it. */
+export const providerSide = slot<ProviderSide>('providerSide')
 
 /** Filled by `upstream` when an attempt has answered: `served` of `callReport`, for plugins written for 0.1. */
 export const servedBy = slot<Backend>('servedBy')

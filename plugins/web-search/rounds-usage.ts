@@ -1,5 +1,5 @@
 /** What the rounds of one exchange used in all. */
-import type { ProviderUsage, StreamEvent } from '../../core/canon/events.ts'
+import type { ProviderUsage, RoundsReport, StreamEvent } from '../../core/canon/events.ts'
 
 export class RoundsUsage {
   /** Null until a round was reported. */
@@ -9,13 +9,22 @@ export class RoundsUsage {
    * never reports.
    */
   #unreported = 0
+  #rounds: RoundsReport = { count: 0 }
 
   /**
    * The prompt is the client's and counts once: its cache figures are those of the first round. Output is that of all
-   * rounds.
+   * rounds. What the provider gets for the prompts of all rounds is kept beside it.
    */
   add(round: ProviderUsage, first: boolean): void {
     const sum = this.#sum
+    const { count, prompt, cached, cacheWrite, cacheWriteHour } = this.#rounds
+    this.#rounds = {
+      count: count + 1,
+      prompt: plus(prompt, round.prompt),
+      cached: plus(cached, round.cached),
+      cacheWrite: plus(cacheWrite, round.cacheWrite),
+      cacheWriteHour: plus(cacheWriteHour, round.cacheWriteHour),
+    }
     if (first) this.#sum = round
     else if (sum === null) this.#sum = { output: round.output, reasoning: round.reasoning, searches: round.searches }
     else
@@ -29,6 +38,7 @@ export class RoundsUsage {
 
   /** @param reasoning tokens of a round that its provider did not report */
   addUnreported(reasoning: number): void {
+    this.#rounds.count++
     this.#unreported += reasoning
   }
 
@@ -42,8 +52,8 @@ export class RoundsUsage {
    * reasoning of rounds without a report is added (METER-4).
    */
   report(): StreamEvent | null {
-    const usage = this.#sum
-    if (usage === null) return null
+    if (this.#sum === null) return null
+    const usage = this.#rounds.count === 1 ? this.#sum : { ...this.#sum, rounds: this.#rounds }
     if (this.#unreported === 0) return { type: 'usage', usage }
     const reasoning = (usage.reasoning ?? 0) + this.#unreported
     return { type: 'usage', usage: { ...usage, reasoning }, estimated: true }

@@ -14,7 +14,7 @@ import { count, isObject, type JsonObject, list, object, parseObject, string } f
 import { type SearchEnd, SearchOrder } from '../search-order.ts'
 import { SurrogateJoiner } from '../surrogates.ts'
 import { toldIn } from '../told.ts'
-import { knownUsage } from '../usage.ts'
+import { knownUsage, tierOf } from '../usage.ts'
 import { kindOfAnthropicError } from './faults.ts'
 import { type MessagesContinuation, NAME, pausedSearch, type RequestState } from './request.ts'
 
@@ -424,7 +424,13 @@ export class MessagesDecoder implements Decoder {
     const cached = count(all['cache_read_input_tokens'])
     const cacheWrite = count(all['cache_creation_input_tokens'])
     if (input === undefined) return undefined
-    return knownUsage({ prompt: input + (cached ?? 0) + (cacheWrite ?? 0), cached, cacheWrite })
+    return knownUsage({
+      prompt: input + (cached ?? 0) + (cacheWrite ?? 0),
+      cached,
+      cacheWrite,
+      cacheWriteHour: count(object(all['cache_creation'])['ephemeral_1h_input_tokens']),
+      tier: tierOf(all['service_tier']),
+    })
   }
 
   #reportUsage(push: Push): void {

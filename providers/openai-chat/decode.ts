@@ -15,6 +15,7 @@ import { openAiLogprobs } from '../logprobs.ts'
 import { count, isObject, type JsonObject, object, parseObject } from '../loose-json.ts'
 import { SurrogateJoiner } from '../surrogates.ts'
 import { toldIn } from '../told.ts'
+import { tierOf } from '../usage.ts'
 import { Calls } from './calls.ts'
 import type { ChatState } from './request.ts'
 
@@ -116,7 +117,9 @@ export class ChatDecoder implements Decoder {
     const choice = firstChoice(chunk['choices'])
     if (choice) this.#choice(choice, member, push)
     const usage = this.#over ? undefined : usageOf(chunk['usage'])
-    if (usage) push({ type: 'usage', usage })
+    if (!usage) return
+    const tier = tierOf(chunk['service_tier'])
+    push({ type: 'usage', usage: tier === undefined ? usage : { ...usage, tier } })
   }
 
   #choice(choice: JsonObject, member: 'delta' | 'message', push: Push): void {

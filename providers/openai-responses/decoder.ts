@@ -13,7 +13,7 @@ import { count, isObject, type JsonObject, list, object, parseObject, string } f
 import { SearchOrder } from '../search-order.ts'
 import { SurrogateJoiner } from '../surrogates.ts'
 import { toldIn } from '../told.ts'
-import { knownUsage } from '../usage.ts'
+import { knownUsage, tierOf } from '../usage.ts'
 import { NAME, type RequestState, type ResponsesContinuation } from './request.ts'
 
 type Push = (event: StreamEvent) => void
@@ -479,6 +479,7 @@ export class ResponsesDecoder implements Decoder {
       output: count(fields['output_tokens']),
       reasoning: count(object(fields['output_tokens_details'])['reasoning_tokens']),
       searches: this.#searches.count > 0 ? this.#searches.count : undefined,
+      tier: tierOf(response['service_tier']),
     })
     push({ type: 'usage', usage })
   }

@@ -10,7 +10,7 @@
  * unit is 1/windowMs of a unit. No result is rounded, so levels do not drift however often a cell is read. This holds
  * for capacities up to 1e13.
  */
-import { periodIndex } from '../../core/canon/limits.ts'
+import { periodIndex, periodStart } from '../../core/canon/limits.ts'
 import type { Admission, AdmitRequest, Cell, CellState } from '../../core/ports/store.ts'
 
 export interface Level {
@@ -34,13 +34,6 @@ const CONCURRENCY_HORIZON = 1000
 /** The level of a cell from which nothing has been taken. */
 export function emptyLevel(): Level {
   return { used: 0, part: 0, at: 0 }
-}
-
-// ---- UTC periods ----------------------------------------------------------------------------------------------------
-
-/** When a period begins, Unix ms. */
-export function periodStart(period: 'day' | 'month', index: number): number {
-  return period === 'day' ? index * DAY : Date.UTC(Math.floor(index / 12), index % 12, 1)
 }
 
 // ---- one cell -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 import type { Credit, OrganizationWithKeys } from '../../core/ports/accounts.ts'
 import type { LedgerRow, UsageSum } from '../../core/ports/store.ts'
 import type { MoveMark } from '../format.ts'
+import type { NOT_TOLD } from '../usage.ts'
 
 /** What one organization has spent, and the levels of its buckets. Both are whole numbers, kept as they are. */
 export interface Cells {
@@ -20,7 +21,7 @@ export interface Balance {
 }
 
 /** What the rows of one hour with one value of a tag used: `time` is when the hour began, Unix ms. */
-export interface TaggedSum extends Omit<UsageSum, 'provider' | 'surface' | 'outcome' | 'tag'> {
+export interface TaggedSum extends Omit<UsageSum, keyof typeof NOT_TOLD | 'tag'> {
   tag: string
   value: string
 }

@@ -29,8 +29,10 @@ import { FORMAT, HELD, LEASE_PREFIX, STEPS } from '../redis/format.ts'
 import { indexOf } from '../redis/idempotency.ts'
 import {
   BILLED,
+  INDEXED,
   LAST,
   MONTHS,
+  ROW_INDEX,
   SHIPPED,
   STREAM,
   SUMMED,
@@ -40,8 +42,8 @@ import {
   toColumns,
 } from '../redis/ledger.ts'
 import { script } from '../redis/scripts.ts'
-import { scanAllTagged, scanUsage } from '../redis/usage.ts'
-import { FIGURES, HOUR_MS, monthIndex } from '../usage.ts'
+import { fieldOf, scanAllTagged, scanUsage } from '../redis/usage.ts'
+import { countsOf, HOUR_MS, monthIndex } from '../usage.ts'
 import { cellsOf, groupsOf } from './cells.ts'
 import type { Balance, Carried, Cells, Drop, End, KeptRecord, KeptReply, Kind, TaggedSum } from './end.ts'
 
@@ -285,8 +287,8 @@ export class RedisEnd implements End {
 
   async *#sums(): AsyncGenerator<Carried['sums'][]> {
     // Rows of a release without sums are counted first, as a gateway does it bit by bit.
-    const keys = [STREAM, sentKey(''), SUMMED, MONTHS, SHIPPED, LAST, BILLED, TAGGED]
-    while ((await this.#client.script(SCRIPTS.append, keys, ['', '0', '[]', '', '', '', ''])) === 1);
+    const keys = [STREAM, sentKey(''), SUMMED, MONTHS, SHIPPED, LAST, BILLED, TAGGED, INDEXED, ROW_INDEX]
+    while ((await this.#client.script(SCRIPTS.append, keys, ['', '0', '[]', '', '', '', '', ''])) === 1);
     yield* scanUsage(this.#client, this.#drained, {})
   }
 
@@ -404,14 +406,13 @@ export class RedisEnd implements End {
 
   readonly #writeSums = async (items: readonly Carried['sums'][]): Promise<void> => {
     await this.#each(items, ROWS, async (redis, sum) => {
-      const { key_id, model, provider, surface, outcome } = sum
-      await writeSum(redis, MONTHS, sum, [key_id, model, provider, surface, outcome])
+      await writeSum(redis, MONTHS, sum, fieldOf(sum))
     })
   }
 
   readonly #writeTagged = async (items: readonly TaggedSum[]): Promise<void> => {
     await this.#each(items, ROWS, (redis, sum) =>
-      writeSum(redis, TAGGED, sum, [sum.tag, sum.value, sum.key_id, sum.model]),
+      writeSum(redis, TAGGED, sum, [sum.time / HOUR_MS, sum.tag, sum.value, sum.key_id, sum.model].join('\n')),
     )
   }
 
@@ -529,18 +530,16 @@ export class RedisEnd implements End {
   }
 }
 
-/** @param name what names a sum beside its hour and organization */
 async function writeSum(
   redis: Redis | Cluster,
   base: string,
   sum: Carried['sums'] | TaggedSum,
-  name: readonly string[],
+  field: string,
 ): Promise<void> {
   const number = monthIndex(sum.time)
   const month = `${base}:${new Date(Date.UTC(1970, number, 1)).toISOString().slice(0, 7)}`
-  const value = [sum.requests, ...FIGURES.map(name => sum[name === 'cache_write' ? 'cacheWrite' : name])].join(' ')
   await Promise.all([
-    redis.hset(`${month}:${sum.organization}`, [sum.time / HOUR_MS, ...name].join('\n'), value),
+    redis.hset(`${month}:${sum.organization}`, field, countsOf(sum).join(' ')),
     redis.sadd(month, sum.organization),
     redis.zadd(base, number, month),
   ])

@@ -6,15 +6,15 @@ import { StoreUnavailable } from '../../core/canon/errors.ts'
 import { periodIndex } from '../../core/canon/limits.ts'
 import type { AuditNote } from '../../core/ports/accounts.ts'
 import type { UsageSum } from '../../core/ports/store.ts'
-import { LEDGER_COLUMNS } from '../columns.ts'
+import { columnOf, LEDGER_COLUMNS, TEXT_COLUMNS } from '../columns.ts'
 import { type MoveMark, markOf, SET_ASIDE } from '../format.ts'
 import { acquire } from '../journal.ts'
 import { markBytes } from '../marks.ts'
 import { SqliteAccounts } from '../sqlite/accounts.ts'
 import { toRow } from '../sqlite/ledger.ts'
 import { MIN_READER, MOVE, makePrivate, prepare, STEPS } from '../sqlite/schema.ts'
-import { SUM_SLICE, TAGGED_KEY, toSum, USAGE_KEY } from '../sqlite/usage.ts'
-import { FIGURES, HOUR_MS } from '../usage.ts'
+import { SUM_SLICE, TAGGED_COLUMNS, toSum, USAGE_COLUMNS } from '../sqlite/usage.ts'
+import { countsOf, HOUR_MS, textsOf } from '../usage.ts'
 import { levelPlace } from './cells.ts'
 import type { Balance, Carried, Cells, Drop, End, KeptRecord, KeptReply, Kind, TaggedSum } from './end.ts'
 
@@ -332,30 +332,25 @@ export class SqliteEnd implements End {
   }
 
   readonly #sum = (sum: UsageSum): boolean => {
-    const { time, organization, key_id, model, provider, surface, outcome, requests, ...figures } = sum
-    const values = FIGURES.map(name => figures[name === 'cache_write' ? 'cacheWrite' : name])
+    const values = [sum.time / HOUR_MS, ...textsOf(sum), ...countsOf(sum)]
     const insert = this.#sql(
-      `INSERT OR IGNORE INTO usage (${USAGE_KEY}, requests, ${FIGURES.join(', ')})
-       VALUES (?, ?, ?, ?, ?, ?, ?, ?${', ?'.repeat(FIGURES.length)})`,
+      `INSERT OR IGNORE INTO usage (${USAGE_COLUMNS}) VALUES (?${', ?'.repeat(values.length - 1)})`,
     )
-    const key = [time / HOUR_MS, organization, key_id, model, provider, surface, outcome]
-    return insert.run(...key, requests, ...values).changes > 0
+    return insert.run(...values).changes > 0
   }
 
   readonly #tagged = (sum: TaggedSum): boolean => {
-    const { time, organization, tag, value, key_id, model, requests, ...figures } = sum
-    const values = FIGURES.map(name => figures[name === 'cache_write' ? 'cacheWrite' : name])
-    const insert = this.#sql(
-      `INSERT OR REPLACE INTO tagged (${TAGGED_KEY}, requests, ${FIGURES.join(', ')})
-       VALUES (?, ?, ?, ?, ?, ?, ?${', ?'.repeat(FIGURES.length)})`,
+    const { time, organization, tag, value, key_id, model } = sum
+    const values = [time / HOUR_MS, organization, tag, value, key_id, model, ...countsOf(sum)]
+    this.#sql(`INSERT OR REPLACE INTO tagged (${TAGGED_COLUMNS}) VALUES (?${', ?'.repeat(values.length - 1)})`).run(
+      ...values,
     )
-    insert.run(time / HOUR_MS, organization, tag, value, key_id, model, requests, ...values)
     return true
   }
 
   readonly #row = (row: Carried['ledger']): boolean => {
     const values = LEDGER_COLUMNS.map(name => {
-      const value = row[name === 'cache_write' ? 'cacheWrite' : name] ?? (name === 'tags' ? '' : null)
+      const value = columnOf(row, name) ?? (TEXT_COLUMNS.has(name) ? '' : null)
       return typeof value === 'boolean' ? Number(value) : value
     })
     const insert = this.#sql(

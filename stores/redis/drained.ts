@@ -8,6 +8,7 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { createInterface } from 'node:readline'
 import type { LedgerRow, UsageFilter } from '../../core/ports/store.ts'
+import { TEXT_COLUMNS } from '../columns.ts'
 import { folderOf, isLocal } from '../local.ts'
 import { POSITION, type Position } from '../ship/files.ts'
 
@@ -88,11 +89,11 @@ function isBetween(line: string, since: number, until: number): boolean {
   return time >= since && time < until
 }
 
-/** The row of a line as `shipRow` writes it. */
+/** The row of a line as `shipRow` writes it; that of an earlier release lacks columns. */
 function fromLine(line: string): LedgerRow {
   const { cache_write, ttfb_ms, ...rest } = JSON.parse(line) as Record<string, unknown>
-  const row = Object.fromEntries(
-    Object.entries(rest).filter(([name, value]) => value !== null && !(name === 'tags' && value === '')),
-  )
+  const row: Record<string, unknown> = {}
+  for (const name of TEXT_COLUMNS) row[name] = ''
+  for (const [name, value] of Object.entries(rest)) if (value !== null) row[name] = value
   return { ...row, cacheWrite: cache_write, ttfb_ms } as unknown as LedgerRow
 }

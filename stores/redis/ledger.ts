@@ -5,12 +5,20 @@
 import { Cluster, type Redis, ReplyError } from 'ioredis'
 import { StoreUnavailable } from '../../core/canon/errors.ts'
 import type { Logger } from '../../core/plugin.ts'
-import { type Ledger, type LedgerRow, RECENT_ROWS, type UsageFilter } from '../../core/ports/store.ts'
+import {
+  type Ledger,
+  type LedgerRow,
+  RECENT_ROWS,
+  type RowsPage,
+  type RowsQuestion,
+  type UsageFilter,
+} from '../../core/ports/store.ts'
 import type { Clock } from '../../core/tools/clock.ts'
-import { LEDGER_COLUMNS, type LedgerColumn } from '../columns.ts'
+import { columnOf, LEDGER_COLUMNS, type LedgerColumn, NUMBER_COLUMNS, TEXT_COLUMNS } from '../columns.ts'
 import type { ShipRetention } from '../index.ts'
 import type { Entry, LedgerSink } from '../ledger.ts'
 import { ROW_COLUMNS, type RowValues } from '../rows.ts'
+import { answers, MOST_LOOKED_AT, placeOf } from '../rows-page.ts'
 import { monthIndex } from '../usage.ts'
 import type { Connection, RedisClient } from './client.ts'
 import { matches, readDrained } from './drained.ts'
@@ -34,8 +42,17 @@ export const TAGGED = `{${STREAM}}:tagged`
 export const LAST = `{${STREAM}}:last:`
 /** Hash: by organization, what its prepaid rows cost, in nano-USD. Rows that retention removes stay in it. */
 export const BILLED = `{${STREAM}}:billed`
+/** With a day (counted from 1970) and an organization behind it, the list of the entries of their rows. */
+export const ROW_INDEX = `{${STREAM}}:rows:`
+/** The id of the last entry that is in these lists. */
+export const INDEXED = `{${STREAM}}:indexed`
 /** One script call appends at most this many rows, which takes Redis about a millisecond. */
 export const LEDGER_GROUP = 200
+/** The index of a ledger that is drained to files ends after this time: its rows have left the stream long before. */
+const DRAINED_INDEX_MS = 8 * 86_400_000
+const DAY_MS = 86_400_000
+/** So many entries of an index are read at once. */
+const LOOK = 100
 /** One XRANGE reads at most this many rows. */
 const PAGE = 1000
 
@@ -124,13 +141,14 @@ export class RedisLedgerSink implements LedgerSink {
   }
 
   /** The arguments of append.lua that say what is kept: rows, sums, and rows that were not shipped. */
-  #retention(): { minId: string; month: number | ''; target: string; least: string; keep: number | '' } {
-    const { clock, ledgerKeep, ship } = this.#options
-    if (ledgerKeep === null) return { minId: '', month: '', target: '', least: '', keep: '' }
+  #retention() {
+    const { clock, ledgerKeep, ship, drained } = this.#options
+    const index = drained === null ? (ledgerKeep ?? '') : Math.min(ledgerKeep ?? DRAINED_INDEX_MS, DRAINED_INDEX_MS)
+    if (ledgerKeep === null) return { minId: '', month: '' as const, target: '', least: '', keep: '' as const, index }
     const before = (age: number) => String(Math.floor(clock.now() - age))
     const least = ship && ship.keepUnshipped !== null ? before(Math.max(ledgerKeep, ship.keepUnshipped)) : ''
     const month = monthIndex(clock.now() - ledgerKeep)
-    return { minId: before(ledgerKeep), month, target: ship?.target ?? '', least, keep: Math.ceil(ledgerKeep) }
+    return { minId: before(ledgerKeep), month, target: ship?.target ?? '', least, keep: Math.ceil(ledgerKeep), index }
   }
 
   /** @returns whether entries may be left that are not counted in the sums */
@@ -141,9 +159,9 @@ export class RedisLedgerSink implements LedgerSink {
     anew: boolean,
     redis?: Redis,
   ): Promise<boolean> {
-    const { minId, month, target, least, keep } = this.#retention()
-    const args = [minId, anew ? '1' : '0', `[${rows.join()}]`, month, target, least, keep]
-    const keys = [STREAM, sentKey(instance), SUMMED, MONTHS, SHIPPED, LAST, BILLED, TAGGED]
+    const { minId, month, target, least, keep, index } = this.#retention()
+    const args = [minId, anew ? '1' : '0', `[${rows.join()}]`, month, target, least, keep, index]
+    const keys = [STREAM, sentKey(instance), SUMMED, MONTHS, SHIPPED, LAST, BILLED, TAGGED, INDEXED, ROW_INDEX]
     return (await client.script(APPEND_SCRIPT, keys, args, redis)) === 1
   }
 
@@ -247,6 +265,40 @@ export async function* scanRows(
   if (drained !== null) yield* readDrained(drained, filter, passed, read)
 }
 
+/**
+ * Rows of an organization by its lists of entries: the latest day first, and of a day what ended last. A cursor has a
+ * day, and how many entries of its list are left. Rows that have left the stream are missing.
+ */
+export async function rowsOf(client: RedisClient, question: RowsQuestion): Promise<RowsPage> {
+  const { redis } = client
+  const { organization, since, until, after, limit } = question
+  const [day, left] = after === null ? [] : placeOf(after)
+  const first = Math.floor(since / DAY_MS)
+  const last = Math.min(Math.floor((until - 1) / DAY_MS), day ?? Number.POSITIVE_INFINITY)
+  const days = Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => last - i)
+  const lengths = await Promise.all(days.map(at => client.call(redis.llen(`${ROW_INDEX}${at}:${organization}`))))
+  const rows: LedgerRow[] = []
+  let looked = 0
+  for (const [i, at] of days.entries()) {
+    let rest = at === day ? Math.min(left!, lengths[i]!) : lengths[i]!
+    while (rest > 0) {
+      if (rows.length >= limit || looked >= MOST_LOOKED_AT) return { rows, next: `${at}-${rest}` }
+      const ids = await client.call(
+        redis.lrange(`${ROW_INDEX}${at}:${organization}`, Math.max(0, rest - LOOK), rest - 1),
+      )
+      const entries = await Promise.all(ids.reverse().map(id => client.call(redis.xrange(STREAM, id, id))))
+      for (const [entry] of entries) {
+        if (rows.length >= limit) break
+        rest--
+        looked++
+        const row = entry && fromFields(entry[1])
+        if (row && answers(row, question)) rows.push(row)
+      }
+    }
+  }
+  return { rows, next: null }
+}
+
 /** The latest rows of an organization, the latest first. Those that have left the stream are missing. */
 export async function recentRows(client: RedisClient, organization: string): Promise<LedgerRow[]> {
   const ids = await client.call(client.redis.lrange(LAST + organization, 0, RECENT_ROWS - 1))
@@ -261,28 +313,9 @@ export async function countStream(client: RedisClient): Promise<number> {
   return client.call(client.redis.xlen(STREAM))
 }
 
-const NUMBERS = new Set<LedgerColumn>([
-  'time',
-  'input',
-  'cached',
-  'cache_write',
-  'output',
-  'reasoning',
-  'searches',
-  'cost',
-  'duration_ms',
-  'ttfb_ms',
-  'bytes_in',
-  'bytes_out',
-  'input_tokens',
-])
-
-/** The member names of a LedgerRow, in the order of LEDGER_COLUMNS. */
-const MEMBERS = LEDGER_COLUMNS.map(name => (name === 'cache_write' ? 'cacheWrite' : name))
-
 /** The values of a row as texts, in the order of LEDGER_COLUMNS. A missing value is an empty text. */
 export function toColumns(row: LedgerRow): string[] {
-  return MEMBERS.map(member => toText(row[member]))
+  return LEDGER_COLUMNS.map(name => toText(columnOf(row, name)))
 }
 
 function toText(value: string | number | boolean | null | undefined): string {
@@ -310,10 +343,10 @@ function toFields(row: string): string {
 export function fromFields(fields: readonly string[]): LedgerRow {
   // `toFields` leaves out empty values. A missing text is '', and null is for the one number that may be missing.
   const row: Record<string, unknown> = { ttfb_ms: null }
-  for (const name of LEDGER_COLUMNS) if (!NUMBERS.has(name) && name !== 'tags') row[name] = ''
+  for (const name of TEXT_COLUMNS) row[name] = ''
   for (let i = 0; i < fields.length; i += 2) {
     const name = fields[i] as LedgerColumn
-    row[name] = NUMBERS.has(name) ? Number(fields[i + 1]) : fields[i + 1]
+    row[name] = NUMBER_COLUMNS.has(name) ? Number(fields[i + 1]) : fields[i + 1]
   }
   const { cache_write, estimated, ...same } = row
   return { ...same, cacheWrite: cache_write, estimated: estimated === '1' } as LedgerRow

@@ -12,10 +12,11 @@
  */
 import { createHash } from 'node:crypto'
 import { MOST_CHANGES } from '../../core/ports/accounts.ts'
-import { RECENT_ROWS } from '../../core/ports/store.ts'
+import { FIGURES, RECENT_ROWS, TOTALS } from '../../core/ports/store.ts'
 import { FAR_AHEAD } from '../limits/rules.ts'
 import { MARK_BASE, MARK_BYTES_PER_CHARACTER } from '../marks.ts'
-import { FIGURES } from '../usage.ts'
+import { NOTICES_KEPT } from '../notices.ts'
+import { TEXTS } from '../usage.ts'
 import { assemble, type Inserts } from './assemble.ts'
 import type { Script } from './call.ts'
 import {
@@ -49,7 +50,7 @@ const places = PLACES.map(({ word, kind, windowMs, period }) => ({
 const placesOf = (kind: string) => places.filter(place => place.kind === kind).map(({ values }) => values)
 
 /** The columns of the ledger that name a sum beside its hour and organization. */
-const TEXTS = ['key_id', 'model', 'provider', 'surface', 'outcome']
+const SUM_TEXTS = TEXTS.slice(1)
 
 export const INSERTS: Inserts = {
   constants: {
@@ -72,6 +73,10 @@ export const INSERTS: Inserts = {
     ASKED_GENERATION_OFFSET: 8 * ASKED_GENERATION,
     /** One call of append.lua counts at most this many entries that others have left uncounted, beside its own. */
     COUNTED_TOGETHER: 200,
+    /** A sum: its hour, then TOTALS. */
+    SUM_ZEROS: TOTALS.map(() => 0).join(', '),
+    SUM_FORMAT: `'${TOTALS.map(() => '%.0f').join(' ')}'`,
+    COSTED: TOTALS.indexOf('costed') + 2,
     LAST_RECENT: RECENT_ROWS - 1,
     /** A script that stores something forgets at most this many members that have expired. */
     EXPIRED_BY_PUT: 20,
@@ -80,6 +85,7 @@ export const INSERTS: Inserts = {
     MARK_BASE,
     MARK_BYTES_PER_CHARACTER,
     TWO_MARKS: 2 * MARK_BASE,
+    NOTICES_KEPT,
     CHANGES_KEPT: 10 * MOST_CHANGES,
   },
   lists: {
@@ -91,8 +97,8 @@ export const INSERTS: Inserts = {
     /** Has one entry in the scripts of organizations with a balance. */
     balance: [],
     /** The columns of the ledger that append.lua reads. */
-    counted: ['time', 'organization', 'tags', ...TEXTS, ...FIGURES].map(name => ({ COLUMN: name })),
-    text: TEXTS.map(name => ({ COLUMN: name })),
+    counted: ['time', 'organization', 'tags', ...SUM_TEXTS, ...FIGURES].map(name => ({ COLUMN: name })),
+    text: SUM_TEXTS.map(name => ({ COLUMN: name })),
     /** The figures that append.lua sums, and their places in a sum: its hour and the number of rows come first. */
     figure: FIGURES.map((name, i) => ({ COLUMN: name, INDEX: i + 3 })),
   },

@@ -8,7 +8,15 @@ import { StoreUnavailable } from '../../core/canon/errors.ts'
 import { COUNTED, countedOfLost } from '../../core/canon/limits.ts'
 import type { Logger } from '../../core/plugin.ts'
 import type { AuditBounds } from '../../core/ports/accounts.ts'
-import type { LedgerRow, Store, StoreStats, UsageFilter, UsageSum } from '../../core/ports/store.ts'
+import type {
+  LedgerRow,
+  RowsPage,
+  RowsQuestion,
+  Store,
+  StoreStats,
+  UsageFilter,
+  UsageSum,
+} from '../../core/ports/store.ts'
 import type { Clock, Timer } from '../../core/tools/clock.ts'
 import type { ShipRetention } from '../index.ts'
 import { type Abandoned, abandonedJournals, Journal } from '../journal.ts'
@@ -25,8 +33,9 @@ import { type LayoutStep, STEPS } from './format.ts'
 import { IDEMPOTENCY_LEASE_MS, RedisIdempotency } from './idempotency.ts'
 import { BALANCE, placeOf, STARTS } from './layout.ts'
 import { LEASE_TIMES, Leases, type LeaseTimes } from './lease.ts'
-import { LEDGER_GROUP, REPLICA_WAIT_MS, RedisLedgerSink, recentRows, sentKey } from './ledger.ts'
+import { LEDGER_GROUP, REPLICA_WAIT_MS, RedisLedgerSink, recentRows, rowsOf, sentKey } from './ledger.ts'
 import { RedisLimits } from './limits.ts'
+import { RedisNotices } from './notices.ts'
 import { RedisRecords } from './records.ts'
 import { BUCKET, script } from './scripts.ts'
 import { scanUsage } from './usage.ts'
@@ -101,6 +110,7 @@ export class RedisStore implements Store {
   readonly idempotency: RedisIdempotency
   readonly records: RedisRecords
   readonly accounts: RedisAccounts
+  readonly notices: RedisNotices
   readonly leases: Leases
   #options: RedisStoreOptions
   readonly client: RedisClient
@@ -180,6 +190,7 @@ export class RedisStore implements Store {
       noteDelivered: true,
     })
     this.accounts = new RedisAccounts(client)
+    this.notices = new RedisNotices(client)
     this.#probe = new WriteProbe(clock, () => client.call(client.redis.set('sluice:probe', instance, 'PX', PROBE_MS)))
   }
 
@@ -218,6 +229,10 @@ export class RedisStore implements Store {
 
   recent(organization: string): Promise<LedgerRow[]> {
     return recentRows(this.client, organization)
+  }
+
+  rows(question: RowsQuestion): Promise<RowsPage> {
+    return rowsOf(this.client, question)
   }
 
   stats(): StoreStats {

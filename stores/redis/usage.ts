@@ -5,16 +5,21 @@
  *   {sluice:ledger}:summed              id of the last entry of the stream that is counted
  *   {sluice:ledger}:usage               sorted set: the keys of the months that have sums, by their number
  *   {sluice:ledger}:usage:2026-11       set: the organizations that have sums in this UTC month
- *   {sluice:ledger}:usage:2026-11:ORG   hash. Field: hour since 1970, key, model, provider, surface and outcome, with line
- *                                       breaks between; value: number of rows, then FIGURES, with spaces between
+ *   {sluice:ledger}:usage:2026-11:ORG   hash. Field: hour since 1970 and the TEXTS but the organization, with line breaks
+ *                                       between; value: TOTALS, with spaces between
+ *
+ * A field of a release before has fewer texts, and its value fewer counts: what is missing is '' and 0. Such a release
+ * adds to its own fields alone, and reads of the others what it knows.
  *
  *   {sluice:ledger}:tagged…             the same for the values of tags, which only rows with tags have. Field: hour, tag,
  *                                       value, key and model
  *
  * With `ledger.keep` a month is dropped when all its rows are older.
  */
-import type { LedgerRow, UsageFilter, UsageSum } from '../../core/ports/store.ts'
-import { divide, HOUR_MS, monthIndex, sumsOf } from '../usage.ts'
+import { type LedgerRow, TOTALS, type UsageFilter, type UsageSum } from '../../core/ports/store.ts'
+import { memberOf } from '../columns.ts'
+import type { TaggedSum } from '../move/end.ts'
+import { divide, HOUR_MS, monthIndex, sumsOf, TEXTS, textsOf } from '../usage.ts'
 import type { RedisClient } from './client.ts'
 import { readDrained } from './drained.ts'
 import { MONTHS, STREAM, SUMMED, scanRows, scanStream, TAGGED } from './ledger.ts'
@@ -158,15 +163,20 @@ async function* scanSums(
 }
 
 /** Pages of all sums of the values of tags, with the name of the tag. */
-export async function* scanAllTagged(
-  client: RedisClient,
-): AsyncGenerator<(UsageSum & { tag: string; value: string })[]> {
+export async function* scanAllTagged(client: RedisClient): AsyncGenerator<TaggedSum[]> {
   for (const month of await client.call(client.redis.zrangebyscore(TAGGED, '-inf', '+inf')))
     for (const organization of await members(client, month)) {
       const fields = await client.call(client.redis.hgetall(`${month}:${organization}`))
       yield Object.entries(fields).map(([field, value]) => {
-        const { provider: _, surface: __, outcome: ___, tag, ...sum } = toTagged(organization, field, value)
-        return { ...sum, tag: field.split('\n', 2)[1]!, value: tag! } as UsageSum & { tag: string; value: string }
+        const {
+          provider: _,
+          surface: __,
+          outcome: ___,
+          provider_model: ____,
+          tag,
+          ...sum
+        } = toTagged(organization, field, value)
+        return { ...sum, tag: field.split('\n', 2)[1]!, value: tag! } as TaggedSum
       })
     }
 }
@@ -182,17 +192,21 @@ async function members(client: RedisClient, set: string): Promise<string[]> {
   return [...all]
 }
 
+/** The field of a sum in the hash of its month and organization. */
+export function fieldOf(sum: UsageSum): string {
+  return [sum.time / HOUR_MS, ...textsOf(sum).slice(1)].join('\n')
+}
+
 function toTagged(organization: string, field: string, value: string): UsageSum {
   const [hour, , tag, key_id, model] = field.split('\n')
-  return { ...toSum(organization, [hour, key_id, model, '', '', ''].join('\n'), value), tag }
+  return { ...toSum(organization, [hour, key_id, model].join('\n'), value), tag }
 }
 
 function toSum(organization: string, field: string, value: string): UsageSum {
-  const [hour, key_id, model, provider, surface, outcome] = field.split('\n') as [string, ...string[]]
-  const [requests, input, cached, cacheWrite, output, reasoning, searches, cost] = value.split(' ').map(Number)
-  return {
-    time: Number(hour) * HOUR_MS,
-    ...{ organization, key_id, model, provider, surface, outcome },
-    ...{ requests, input, cached, cacheWrite, output, reasoning, searches, cost },
-  } as UsageSum
+  const [hour, ...texts] = field.split('\n')
+  const counts = value.split(' ')
+  const sum: Record<string, unknown> = { time: Number(hour) * HOUR_MS, organization }
+  for (const [i, name] of TEXTS.slice(1).entries()) sum[name] = texts[i] ?? ''
+  for (const [i, name] of TOTALS.entries()) sum[memberOf(name)] = Number(counts[i] ?? 0)
+  return sum as unknown as UsageSum
 }

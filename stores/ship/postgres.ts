@@ -8,8 +8,10 @@ import type { Socket } from 'node:net'
 import type { Client } from 'pg'
 import { type Batch, ShipError, type Shipped, type ShipTarget } from './ship.ts'
 
-/** The version of the tables. A change raises it. */
+/** Who may write the tables: a release with another version does not. Columns that are added do not raise it. */
 const VERSION = 1
+/** Raised with each set of columns that is added; what has none is revision 1. */
+const REVISION = 2
 
 /** The columns of the table, in the order of docs/ledger.md, with their types. */
 const COLUMNS: readonly (readonly [name: string, type: string, more?: string])[] = [
@@ -38,9 +40,32 @@ const COLUMNS: readonly (readonly [name: string, type: string, more?: string])[]
   ['input_tokens', 'bigint', 'NOT NULL'],
 ]
 
+/** Those of revision 2. A release of revision 1 goes on to write rows, without them. */
+const COLUMNS_2: readonly (readonly [name: string, type: string, more?: string])[] = [
+  ['tags', 'jsonb'],
+  ['provider_model', 'text', "NOT NULL DEFAULT ''"],
+  ['service_tier', 'text', "NOT NULL DEFAULT ''"],
+  ['rounds', 'bigint'],
+  ['provider_input', 'bigint'],
+  ['provider_cached', 'bigint'],
+  ['provider_cache_write', 'bigint'],
+  ['provider_cache_write_1h', 'bigint'],
+  ['provider_output', 'bigint'],
+  ['provider_reasoning', 'bigint'],
+  ['provider_cost', 'bigint'],
+  ['counted_input', 'bigint'],
+  ['counted_output', 'bigint'],
+  ['price_used', 'text', "NOT NULL DEFAULT ''"],
+  ['price_input', 'bigint'],
+  ['price_output', 'bigint'],
+  ['output_reserved', 'bigint'],
+  ['code', 'text', "NOT NULL DEFAULT ''"],
+]
+const ALL = [...COLUMNS, ...COLUMNS_2]
+
 /** The statements that make the tables; docs/ledger.md has them, too. */
 export const DDL = `CREATE TABLE IF NOT EXISTS sluice_ledger (
-${COLUMNS.map(([name, type, more]) => `  ${name.padEnd(12)} ${more ? `${type} ${more}` : type}`).join(',\n')}
+${ALL.map(([name, type, more]) => `  ${name.padEnd(23)} ${more ? `${type} ${more}` : type}`).join(',\n')}
 );
 CREATE INDEX IF NOT EXISTS sluice_ledger_organization_time ON sluice_ledger (organization, time);
 CREATE TABLE IF NOT EXISTS sluice_ledger_source (
@@ -53,14 +78,26 @@ CREATE TABLE IF NOT EXISTS sluice_ledger_meta (
   name         text PRIMARY KEY,
   value        text NOT NULL
 );
-INSERT INTO sluice_ledger_meta VALUES ('version', '${VERSION}') ON CONFLICT DO NOTHING;
+INSERT INTO sluice_ledger_meta VALUES ('version', '${VERSION}'), ('revision', '${REVISION}') ON CONFLICT DO NOTHING;
 `
 
-const NAMES = COLUMNS.map(([name]) => name).join(', ')
-/** In JSON the time is in Unix milliseconds. */
+/** The statements that bring tables of revision 1 up to date; docs/ledger.md has them, too. */
+export const UPGRADE = `ALTER TABLE sluice_ledger
+${COLUMNS_2.map(([name, type, more]) => `  ADD COLUMN IF NOT EXISTS ${name} ${more ? `${type} ${more}` : type}`).join(',\n')};
+INSERT INTO sluice_ledger_meta VALUES ('revision', '${REVISION}')
+  ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+`
+
+const NAMES = ALL.map(([name]) => name).join(', ')
+/** What is of another type in the JSON of a row than in the table, and how it becomes that of the table. */
+const CONVERTED: Readonly<Record<string, readonly [type: string, sql: string]>> = {
+  // In Unix milliseconds.
+  time: ['bigint', 'to_timestamp(time / 1000.0)'],
+  tags: ['text', "NULLIF(tags, '')::jsonb"],
+}
 const INSERT = `INSERT INTO sluice_ledger (${NAMES})
-SELECT ${NAMES.replace('time,', 'to_timestamp(time / 1000.0),')}
-FROM json_to_recordset($1::json) AS row (${COLUMNS.map(([name, type]) => `${name} ${name === 'time' ? 'bigint' : type}`).join(', ')})
+SELECT ${ALL.map(([name]) => CONVERTED[name]?.[1] ?? name).join(', ')}
+FROM json_to_recordset($1::json) AS row (${ALL.map(([name, type]) => `${name} ${CONVERTED[name]?.[0] ?? type}`).join(', ')})
 ON CONFLICT DO NOTHING`
 
 /**
@@ -144,16 +181,19 @@ class PostgresTarget implements ShipTarget {
   }
 
   async #check(): Promise<void> {
-    const { rows } = await this.#client.query<{ value: string }>(
-      "SELECT value FROM sluice_ledger_meta WHERE name = 'version'",
+    const { rows } = await this.#client.query<{ name: string; value: string }>(
+      'SELECT name, value FROM sluice_ledger_meta',
     )
-    if (Number(rows[0]?.value) !== VERSION)
+    const meta = new Map(rows.map(({ name, value }) => [name, value]))
+    const version = meta.get('version')
+    if (Number(version) !== VERSION)
       throw new ShipError(
-        rows[0] === undefined
+        version === undefined
           ? `sluice_ledger_meta in ${this.#name} has no version; make the tables as docs/ledger.md has them`
-          : `the tables in ${this.#name} have version ${rows[0].value}, and this release of Sluice writes version ` +
+          : `the tables in ${this.#name} have version ${version}, and this release of Sluice writes version ` +
               `${VERSION}; use the release that made them, or a later one`,
       )
+    if (Number(meta.get('revision') ?? 1) < REVISION) await this.#upgrade()
     const unique = await this.#client.query(
       `SELECT 1 FROM pg_index WHERE indrelid = to_regclass('sluice_ledger') AND indisunique
          AND indpred IS NULL AND indexprs IS NULL
@@ -166,6 +206,21 @@ class PostgresTarget implements ShipTarget {
         `sluice_ledger in ${this.#name} lets a request_id stand twice; add: ALTER TABLE sluice_ledger ADD PRIMARY KEY ` +
           '(request_id), or (request_id, time) where the table is partitioned by time',
       )
+  }
+
+  /** Adds columns. Several processes may do it at once. */
+  async #upgrade(): Promise<void> {
+    try {
+      await this.#client.query(`BEGIN; SELECT pg_advisory_xact_lock(hashtext('sluice_ledger')); ${UPGRADE} COMMIT`)
+    } catch (error) {
+      await this.#client.query('ROLLBACK').catch(() => {})
+      if ((error as { code?: string }).code !== '42501') throw error
+      throw new ShipError(
+        `the tables in ${this.#name} lack columns of this release, and its user may not add them; run the statements ` +
+          `of docs/ledger.md ("Columns that a release adds") as their owner`,
+        { cause: error },
+      )
+    }
   }
 
   batch(source: string, next: (after: string | null) => Promise<Batch>): Promise<Shipped> {

@@ -11,7 +11,7 @@
 import type { Logger } from '../../core/plugin.ts'
 import type { LedgerRow } from '../../core/ports/store.ts'
 import type { Clock } from '../../core/tools/clock.ts'
-import { LEDGER_COLUMNS, type LedgerColumn } from '../columns.ts'
+import { columnOf, LEDGER_COLUMNS, NULLABLE_COLUMNS, TEXT_COLUMNS } from '../columns.ts'
 
 /** What failed and what to do about it. The message holds no secret. */
 export class ShipError extends Error {}
@@ -91,12 +91,10 @@ export interface Shipped {
   last: boolean
 }
 
-const NULLABLE: ReadonlySet<LedgerColumn> = new Set(['ttfb_ms', 'bytes_in', 'bytes_out'])
-
 export function shipRow(row: LedgerRow): ShipRow {
   const values = LEDGER_COLUMNS.map(name => {
-    const value = row[name === 'cache_write' ? 'cacheWrite' : name]
-    return [name, clean(value ?? (name === 'tags' ? '' : NULLABLE.has(name) ? null : 0))]
+    const missing = NULLABLE_COLUMNS.has(name) ? null : TEXT_COLUMNS.has(name) ? '' : 0
+    return [name, clean(columnOf(row, name) ?? missing)]
   })
   return { id: row.request_id, time: row.time, json: JSON.stringify(Object.fromEntries(values)) }
 }

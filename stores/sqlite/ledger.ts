@@ -1,9 +1,19 @@
 /** The ledger table as the ledger's sink, and its queries. */
 import type { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
-import { type Ledger, type LedgerRow, RECENT_ROWS, type UsageFilter, type UsageSum } from '../../core/ports/store.ts'
+import {
+  type Ledger,
+  type LedgerRow,
+  RECENT_ROWS,
+  type RowsPage,
+  type RowsQuestion,
+  type UsageFilter,
+  type UsageSum,
+} from '../../core/ports/store.ts'
 import { appendAll } from '../../core/tools/append.ts'
+import { COUNT_COLUMNS } from '../columns.ts'
 import type { Entry, LedgerSink } from '../ledger.ts'
+import { answers, MOST_LOOKED_AT, placeOf } from '../rows-page.ts'
 import { divide, sumsOf } from '../usage.ts'
 import { packEntries } from './tables.ts'
 import { scanHours, scanTagged, summedSince } from './usage.ts'
@@ -13,6 +23,8 @@ type Filter = Parameters<Ledger['query']>[0]
 
 /** At most this many rows are read before other work of the event loop runs. */
 const PAGE = 2000
+/** The same, where somebody asks for a page of them. */
+const LOOK = 500
 
 export class SqliteLedgerSink implements LedgerSink {
   #reader: DatabaseSync
@@ -88,6 +100,29 @@ export async function* scanLedger(db: DatabaseSync, filter: Filter): AsyncGenera
   }
 }
 
+/** Rows of an organization by the index of organization and time. A cursor has the time and the rowid of the last one. */
+export async function rowsOf(db: DatabaseSync, question: RowsQuestion): Promise<RowsPage> {
+  const { organization, since, until, after, limit } = question
+  const next = db.prepare(
+    `SELECT rowid, * FROM ledger INDEXED BY ledger_organization_time
+     WHERE organization = ? AND time >= ? AND time < ? AND (time, rowid) < (?, ?) ORDER BY time DESC, rowid DESC LIMIT ?`,
+  )
+  let place = after === null ? [Number.MAX_SAFE_INTEGER, 0] : placeOf(after)
+  const rows: LedgerRow[] = []
+  for (let looked = 0; looked < MOST_LOOKED_AT; looked += LOOK) {
+    const page = next.all(organization, since, until, ...place, LOOK)
+    for (const columns of page) {
+      place = [columns['time'] as number, columns['rowid'] as number]
+      const row = toRow(columns)
+      if (answers(row, question)) rows.push(row)
+      if (rows.length === limit) return { rows, next: place.join('-') }
+    }
+    if (page.length < LOOK) return { rows, next: null }
+    await setImmediate()
+  }
+  return { rows, next: place.join('-') }
+}
+
 /** The latest rows of an organization, the latest first, by the index of organization and time. */
 export async function recentRows(db: DatabaseSync, org: string): Promise<LedgerRow[]> {
   const rows: LedgerRow[] = []
@@ -103,11 +138,7 @@ export async function* scanUsage(db: DatabaseSync, filter: UsageFilter): AsyncGe
 }
 
 export function toRow(columns: Record<string, unknown>): LedgerRow {
-  const { rowid: _, charged: __, cache_write, estimated, bytes_in, bytes_out, tags, ...same } = columns
-  const row = { ...same, cacheWrite: cache_write, estimated: estimated === 1 } as LedgerRow
-  if (bytes_in !== null) row.bytes_in = bytes_in as number
-  if (bytes_out !== null) row.bytes_out = bytes_out as number
-  // A database that no gateway of this release has opened has no such column.
-  if (tags) row.tags = tags as string
-  return row
+  const { rowid: _, charged: __, cache_write, estimated, ...row } = columns
+  for (const name of COUNT_COLUMNS) if (row[name] === null) delete row[name]
+  return { ...row, cacheWrite: cache_write, estimated: estimated === 1 } as LedgerRow
 }

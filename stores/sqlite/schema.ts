@@ -4,7 +4,8 @@ import type { DatabaseSync } from 'node:sqlite'
 import { checkFormat, checkMove, FormatRefused, type Mark, markOf } from '../format.ts'
 import { createPrivate } from '../private-file.ts'
 import { ACCOUNT_TABLES, AUDIT_TABLE, BALANCE_TABLES, KEY_INDEX, LIFE_TABLES, NAME_TABLES } from './accounts.ts'
-import { TAG_TABLES, USAGE_TABLES } from './usage.ts'
+import { NOTICE_TABLE } from './notices.ts'
+import { PROVIDER_SIDE, TAG_TABLES, USAGE_TABLES } from './usage.ts'
 
 export interface SchemaStep extends Mark {
   /**
@@ -209,6 +210,10 @@ export const STEPS: readonly SchemaStep[] = [
   { version: 12, minReader: 1, run: db => db.exec(TAG_TABLES) },
   // An earlier release knows no names and labels, removes nothing, and may give an id again that was removed.
   { version: 13, minReader: 1, run: db => db.exec(LIFE_TABLES) },
+  // An earlier release books rows without the provider's side, and the trigger sums them. Sums of a year of a large
+  // installation are copied in some seconds, once.
+  { version: 14, minReader: 1, run: db => db.exec(PROVIDER_SIDE) },
+  { version: 15, minReader: 1, run: db => db.exec(NOTICE_TABLE) },
 ]
 
 /**

@@ -6,7 +6,15 @@ import { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
 import { StoreUnavailable } from '../../core/canon/errors.ts'
 import type { Logger } from '../../core/plugin.ts'
-import type { LedgerRow, Store, StoreStats, UsageFilter, UsageSum } from '../../core/ports/store.ts'
+import type {
+  LedgerRow,
+  RowsPage,
+  RowsQuestion,
+  Store,
+  StoreStats,
+  UsageFilter,
+  UsageSum,
+} from '../../core/ports/store.ts'
 import type { Clock, Timer } from '../../core/tools/clock.ts'
 import { type Abandoned, abandonedJournals, acquire, Journal } from '../journal.ts'
 import { removeLeft } from '../leaving.ts'
@@ -17,8 +25,9 @@ import { configuredSecret } from '../secret.ts'
 import { WriteProbe } from '../write-probe.ts'
 import { SqliteAccounts } from './accounts.ts'
 import { type RunningKey, SqliteIdempotency } from './idempotency.ts'
-import { recentRows, SqliteLedgerSink, scanUsage } from './ledger.ts'
+import { recentRows, rowsOf, SqliteLedgerSink, scanUsage } from './ledger.ts'
 import { LevelSaver, levelsBefore, positionOf, SettledLevels } from './levels.ts'
+import { SqliteNotices } from './notices.ts'
 import { SqliteRecords } from './records.ts'
 import { makePrivate, prepare } from './schema.ts'
 import { type Caps, packEntries, Tables } from './tables.ts'
@@ -148,6 +157,7 @@ class SqliteStore implements Store {
   readonly idempotency: SqliteIdempotency
   readonly records: SqliteRecords
   readonly accounts: SqliteAccounts
+  readonly notices: SqliteNotices
   #parts: Parts
   #sweeping: Timer | undefined
   #sweepRuns = false
@@ -161,6 +171,7 @@ class SqliteStore implements Store {
     this.idempotency = parts.idempotency
     this.records = parts.records
     this.accounts = parts.accounts
+    this.notices = new SqliteNotices(parts.reader)
     const { clock, writer } = parts
     this.#probe = new WriteProbe(clock, () => writer.write({ op: 'probe', now: clock.now() }), PROBE_WAIT_MS)
     this.#schedule()
@@ -178,12 +189,12 @@ class SqliteStore implements Store {
     return scanUsage(this.#parts.reader, filter)
   }
 
-  async recent(organization: string): Promise<LedgerRow[]> {
-    try {
-      return await recentRows(this.#parts.reader, organization)
-    } catch (error) {
-      throw new StoreUnavailable(`the store cannot read the ledger: ${(error as Error).message}`, error)
-    }
+  recent(organization: string): Promise<LedgerRow[]> {
+    return readable(recentRows(this.#parts.reader, organization))
+  }
+
+  rows(question: RowsQuestion): Promise<RowsPage> {
+    return readable(rowsOf(this.#parts.reader, question))
   }
 
   stats(): StoreStats {
@@ -280,4 +291,12 @@ function spentBefore(db: DatabaseSync): (org: string, cell: string, period: numb
 function storedSecret(db: DatabaseSync): Uint8Array {
   db.prepare("INSERT OR IGNORE INTO meta (name, value) VALUES ('secret', ?)").run(randomBytes(32))
   return db.prepare("SELECT value FROM meta WHERE name = 'secret'").get()!['value'] as Uint8Array
+}
+
+async function readable<T>(rows: Promise<T>): Promise<T> {
+  try {
+    return await rows
+  } catch (error) {
+    throw new StoreUnavailable(`the store cannot read the ledger: ${(error as Error).message}`, error)
+  }
 }

@@ -10,6 +10,7 @@ import type { ShipRetention } from '../index.ts'
 import type { ChargeRecord, Entry, LostRow } from '../ledger.ts'
 import { type LevelRow, recoverLevels, type SettledRecord } from '../limits/recovery.ts'
 import { MARK_BASE, MARK_BYTES_PER_CHARACTER, markBytes } from '../marks.ts'
+import { NOTICE_KEEP_MS } from '../notices.ts'
 import { ROW_COLUMNS, type RowValue, type RowValues } from '../rows.ts'
 import { HOUR_MS, startOfMonth } from '../usage.ts'
 import { POSITION, positionOf } from './levels.ts'
@@ -417,6 +418,7 @@ export class Tables {
       this.#delete('audit', 'id', 'id <= ?', last - audit.most)
     }
     this.#delete('levels', 'organization, cell', 'expires <= ?', now)
+    this.#delete('notices', 'id', 'time < ?', now - NOTICE_KEEP_MS)
     const past = now - SPEND_KEEP_MS
     const key = 'organization, cell, period, number'
     for (const period of ['day', 'month'] as const)

@@ -8,39 +8,65 @@
  */
 import type { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
-import type { UsageFilter, UsageSum } from '../../core/ports/store.ts'
-import { FIGURES, HOUR_MS } from '../usage.ts'
+import { TOTALS, type UsageFilter, type UsageSum } from '../../core/ports/store.ts'
+import { HOUR_MS, NOT_TOLD, TEXTS } from '../usage.ts'
 
-const TEXTS = ['organization', 'key_id', 'model', 'provider', 'surface', 'outcome'] as const
 /** The primary key of `usage`: the hour, counted from 1970, and the texts of the rows. */
 export const USAGE_KEY = `hour, ${TEXTS.join(', ')}`
-const COUNTS = ['requests', ...FIGURES] as const
-const ADD = `ON CONFLICT DO UPDATE SET ${COUNTS.map(name => `${name} = ${name} + excluded.${name}`).join(', ')}`
+export const USAGE_COLUMNS = `${USAGE_KEY}, ${TOTALS.join(', ')}`
 
-/** Sums the rows from the first time until before the second. */
-export const SUM_SLICE = `
-INSERT INTO usage (${USAGE_KEY}, ${COUNTS.join(', ')})
-SELECT time / ${HOUR_MS} AS hour, ${TEXTS.join(', ')}, count(*), ${FIGURES.map(name => `sum(${name})`).join(', ')}
-FROM ledger WHERE time >= ? AND time < ? GROUP BY ${USAGE_KEY} ${ADD}`
+const addOf = (counts: readonly string[]): string =>
+  `ON CONFLICT DO UPDATE SET ${counts.map(name => `${name} = ${name} + excluded.${name}`).join(', ')}`
+/** What a row counts, in a trigger. */
+const ofRow = (name: string): string =>
+  name === 'requests' ? '1' : name === 'costed' ? 'NEW.provider_cost IS NOT NULL' : `coalesce(NEW.${name}, 0)`
 
-export const USAGE_TABLES = `
+/** The table with its trigger, with a key of the hour and these texts, and with these counts. */
+function tables(texts: readonly string[], counts: readonly string[]) {
+  const key = `hour, ${texts.join(', ')}`
+  return {
+    table: `
 CREATE TABLE usage (
   hour INTEGER NOT NULL,
-  ${TEXTS.map(name => `${name} TEXT NOT NULL`).join(',\n  ')},
-  ${COUNTS.map(name => `${name} INTEGER NOT NULL`).join(',\n  ')},
-  PRIMARY KEY (${USAGE_KEY})
+  ${texts.map(name => `${name} TEXT NOT NULL DEFAULT ''`).join(',\n  ')},
+  ${counts.map(name => `${name} INTEGER NOT NULL DEFAULT 0`).join(',\n  ')},
+  PRIMARY KEY (${key})
 ) STRICT, WITHOUT ROWID;
+`,
+    trigger: `
+CREATE TRIGGER ledger_summed AFTER INSERT ON ledger WHEN NEW.time >= (SELECT since FROM summed) BEGIN
+  INSERT INTO usage (${key}, ${counts.join(', ')})
+  VALUES (NEW.time / ${HOUR_MS}, ${[...texts.map(name => `NEW.${name}`), ...counts.map(ofRow)].join(', ')})
+  ${addOf(counts)};
+END;
+`,
+  }
+}
+
+/** What the first release with sums had; like every step of the schema it never changes. */
+const FIRST = {
+  texts: ['organization', 'key_id', 'model', 'provider', 'surface', 'outcome'],
+  counts: ['requests', 'input', 'cached', 'cache_write', 'output', 'reasoning', 'searches', 'cost'],
+}
+const first = tables(FIRST.texts, FIRST.counts)
+export const USAGE_TABLES = `
+${first.table}
 CREATE TABLE summed (since INTEGER NOT NULL) STRICT;
 INSERT INTO summed SELECT coalesce(max(time) + 1, 0) FROM ledger;
-CREATE TRIGGER ledger_summed AFTER INSERT ON ledger WHEN NEW.time >= (SELECT since FROM summed) BEGIN
-  INSERT INTO usage (${USAGE_KEY}, ${COUNTS.join(', ')})
-  VALUES (NEW.time / ${HOUR_MS}, ${[...TEXTS.map(name => `NEW.${name}`), 1, ...FIGURES.map(name => `NEW.${name}`)].join(', ')})
-  ${ADD};
-END;
-`
+${first.trigger}`
 
 const TAG_TEXTS = ['organization', 'tag', 'value', 'key_id', 'model'] as const
 export const TAGGED_KEY = `hour, ${TAG_TEXTS.join(', ')}`
+export const TAGGED_COLUMNS = `${TAGGED_KEY}, ${TOTALS.join(', ')}`
+
+const taggedTrigger = (counts: readonly string[]): string => `
+CREATE TRIGGER ledger_tagged AFTER INSERT ON ledger WHEN NEW.tags <> '' BEGIN
+  INSERT INTO tagged (${TAGGED_KEY}, ${counts.join(', ')})
+  SELECT NEW.time / ${HOUR_MS}, NEW.organization, t.key, t.value, NEW.key_id, NEW.model,
+    ${counts.map(ofRow).join(', ')}
+  FROM json_each(NEW.tags) AS t WHERE true ${addOf(counts)};
+END;
+`
 
 /** Tags of rows, and the sums of each value of a tag, which only rows with tags have. */
 export const TAG_TABLES = `
@@ -48,16 +74,51 @@ ALTER TABLE ledger ADD COLUMN tags TEXT NOT NULL DEFAULT '';
 CREATE TABLE tagged (
   hour INTEGER NOT NULL,
   ${TAG_TEXTS.map(name => `${name} TEXT NOT NULL`).join(',\n  ')},
-  ${COUNTS.map(name => `${name} INTEGER NOT NULL`).join(',\n  ')},
+  ${FIRST.counts.map(name => `${name} INTEGER NOT NULL`).join(',\n  ')},
   PRIMARY KEY (${TAGGED_KEY})
 ) STRICT, WITHOUT ROWID;
-CREATE TRIGGER ledger_tagged AFTER INSERT ON ledger WHEN NEW.tags <> '' BEGIN
-  INSERT INTO tagged (${TAGGED_KEY}, ${COUNTS.join(', ')})
-  SELECT NEW.time / ${HOUR_MS}, NEW.organization, t.key, t.value, NEW.key_id, NEW.model, 1,
-    ${FIGURES.map(name => `NEW.${name}`).join(', ')}
-  FROM json_each(NEW.tags) AS t WHERE true ${ADD};
-END;
-`
+${taggedTrigger(FIRST.counts)}`
+
+const REPORTED = [
+  'provider_input',
+  'provider_cached',
+  'provider_cache_write',
+  'provider_cache_write_1h',
+  'provider_output',
+  'provider_reasoning',
+  'provider_cost',
+  'counted_input',
+  'counted_output',
+]
+const second = tables([...FIRST.texts, 'provider_model'], [...FIRST.counts, ...REPORTED, 'costed'])
+const before = ['hour', ...FIRST.texts, ...FIRST.counts].join(', ')
+/** The provider's side: its columns of the ledger, and the sums with them. An earlier release leaves both empty. */
+export const PROVIDER_SIDE = `
+ALTER TABLE ledger ADD COLUMN provider_model TEXT NOT NULL DEFAULT '';
+ALTER TABLE ledger ADD COLUMN service_tier TEXT NOT NULL DEFAULT '';
+ALTER TABLE ledger ADD COLUMN price_used TEXT NOT NULL DEFAULT '';
+ALTER TABLE ledger ADD COLUMN code TEXT NOT NULL DEFAULT '';
+${['rounds', ...REPORTED, 'price_input', 'price_output', 'output_reserved']
+  .map(name => `ALTER TABLE ledger ADD COLUMN ${name} INTEGER;`)
+  .join('\n')}
+DROP TRIGGER ledger_summed;
+ALTER TABLE usage RENAME TO usage_before;
+${second.table}
+INSERT INTO usage (${before}) SELECT ${before} FROM usage_before;
+DROP TABLE usage_before;
+${second.trigger}
+DROP TRIGGER ledger_tagged;
+${[...REPORTED, 'costed'].map(name => `ALTER TABLE tagged ADD COLUMN ${name} INTEGER NOT NULL DEFAULT 0;`).join('\n')}
+${taggedTrigger([...FIRST.counts, ...REPORTED, 'costed'])}`
+
+const sums = TOTALS.map(name =>
+  name === 'requests' ? 'count(*)' : name === 'costed' ? 'count(provider_cost)' : `coalesce(sum(${name}), 0)`,
+)
+/** Sums the rows from the first time until before the second. */
+export const SUM_SLICE = `
+INSERT INTO usage (${USAGE_COLUMNS})
+SELECT time / ${HOUR_MS} AS hour, ${TEXTS.join(', ')}, ${sums.join(', ')}
+FROM ledger WHERE time >= ? AND time < ? GROUP BY ${USAGE_KEY} ${addOf(TOTALS)}`
 
 /** Pages of the sums of one tag of whole hours: from `first` until before `end`, counted from 1970. */
 export async function* scanTagged(
@@ -88,16 +149,19 @@ export async function* scanTagged(
 }
 
 function toTagged({ tag: _, value, ...columns }: Record<string, unknown>): UsageSum {
-  return { ...toSum(columns), provider: '', surface: '', outcome: '', tag: value as string }
+  return { ...toSum(columns), ...NOT_TOLD, tag: value as string }
 }
 
 /** At most this many sums are read before other work of the event loop runs. */
 const PAGE = 2000
+/** The same for hours of one organization. */
+const HOURS = 168
 
 /** From what time on sums are complete, Unix milliseconds; infinite for a database that has none yet. */
 export function summedSince(db: DatabaseSync): number {
-  // No gateway of this release has opened the database.
-  if (!db.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'summed'").get()) return Number.POSITIVE_INFINITY
+  // No gateway of this release has opened the database: it has no sums, or others.
+  if (!db.prepare("SELECT 1 FROM pragma_table_info('usage') WHERE name = 'costed'").get())
+    return Number.POSITIVE_INFINITY
   return db.prepare('SELECT since FROM summed').get()!['since'] as number
 }
 
@@ -113,7 +177,7 @@ export async function* scanHours(
   if (org === undefined) {
     // Each page begins after the last sum of the page before, so that a long read keeps no snapshot open.
     const next = db.prepare(
-      `SELECT * FROM usage WHERE (${USAGE_KEY}) > (?, ?, ?, ?, ?, ?, ?) AND hour < ?${only}
+      `SELECT * FROM usage WHERE (${USAGE_KEY}) > (?${', ?'.repeat(TEXTS.length)}) AND hour < ?${only}
        ORDER BY ${USAGE_KEY} LIMIT ${PAGE}`,
     )
     let after: (string | number)[] = [first, ...TEXTS.map(() => '')]
@@ -135,7 +199,7 @@ export async function* scanHours(
   for (let hour = begin; hour < past; hour++) {
     const page = sums.all(hour, org, ...values)
     if (page.length) yield page.map(toSum)
-    if (hour % PAGE === 0) await setImmediate()
+    if (hour % HOURS === 0) await setImmediate()
   }
 }
 

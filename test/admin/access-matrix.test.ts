@@ -31,6 +31,11 @@ const MAY: Record<string, readonly Action[]> = {
   'POST organizations/*/credits': ['plans'],
   'GET organizations/*/usage': ['usage'],
   'GET organizations/*/exchanges': ['usage'],
+  'GET organizations/*/rows': ['usage'],
+  'GET usage': ['usage'],
+  'GET plans': ['organizations', 'plans', 'usage'],
+  'GET models': ['organizations', 'plans', 'usage'],
+  'GET notices': ['usage'],
   'GET caller': ACTIONS,
   'GET audit': ['organizations'],
 }

@@ -125,6 +125,50 @@ for (const [name, skip, newUrl] of engines()) {
         usage.map((sum: any) => [sum.key, sum.model, sum.requests, sum.cost, sum.cost_usd]),
         [['k1', 'eb1-preview', 1, day, formatUsd(day, 9)]],
       )
+      const byPlan = (await call(g, 'GET', 'usage?group_by=plan,organization')).body
+      assert.deepEqual(
+        byPlan.usage.map((sum: any) => [sum.plan, sum.organization, sum.requests, sum.cost, sum.costed]),
+        [['tier1', 'a/b', 1, shown.body.spend.day, 0]],
+      )
+      assert.deepEqual(byPlan.group_by, ['plan', 'organization'])
+      const page = async (query: string) => (await call(g, 'GET', `${here}/rows?${query}`)).body
+      const { rows, next } = await page('limit=1&key=k1&outcome=completed&code=')
+      assert.deepEqual(
+        [rows.length, rows[0].key_id, rows[0].provider_model, rows[0].cost_usd, rows[0].price_used],
+        [1, 'k1', 'sim-large', shown.body.spend_usd.day, 'model'],
+      )
+      assert.deepEqual((await page(`limit=1&after=${next ?? '0-0'}`)).rows, [])
+      for (const query of [
+        'key=k2',
+        'outcome=refused',
+        'code=provider_overloaded',
+        'until=2026-01-01&since=2026-01-01',
+      ])
+        assert.deepEqual(await page(query), { rows: [], next: null }, query)
+      for (const query of ['after=x', 'limit=501', 'who=k1', 'since=2020-01-01'])
+        assert.equal((await call(g, 'GET', `${here}/rows?${query}`)).status, 400, query)
+      assert.equal((await call(g, 'GET', 'usage?group_by=who')).status, 400)
+      assert.equal((await call(g, 'GET', 'organizations/nobody/rows')).status, 404)
+      await g.gateway.store.notices.post({
+        ...{ time: g.gateway.store.engine === 'redis' ? 1 : 2, organization: 'a/b', key: 'k1', model: '' },
+        ...{ period: 'month', number: 24_322, percent: 80, limit: 5e9, spent: 4_100_000_000 },
+      })
+      const noticed = (await call(g, 'GET', 'notices?organization=a%2Fb', { token: READ })).body
+      assert.deepEqual(
+        noticed.notices.map((one: any) => [one.key, one.model, one.period_start, one.percent, one.spent_nano_usd]),
+        [['k1', null, '2026-11-01T00:00:00.000Z', 80, 4_100_000_000]],
+      )
+      assert.deepEqual((await call(g, 'GET', `notices?after=${noticed.next}`)).body, {
+        notices: [],
+        next: noticed.next,
+      })
+      assert.equal((await call(g, 'GET', 'notices?after=x')).status, 400)
+      const { plans } = (await call(g, 'GET', 'plans')).body
+      assert.ok(plans.some((plan: any) => plan.id === 'tier1' && Number(plan.limits.monthly_spend_usd) > 1))
+      const { models } = (await call(g, 'GET', 'models')).body
+      assert.deepEqual(models[0].price, { input: '1.25', output: '10.00' })
+      assert.deepEqual(models[0].backends[0].id, 'chat/sim-large')
+      assert.doesNotMatch(JSON.stringify([plans, models]), /api_key|apiKey|"k"/)
       const rotated = await call(g, 'POST', `${here}/keys/k1/rotate`, { body: { id: 'k2', grace: '1h' } })
       assert.equal(rotated.status, 201)
       const twice = await call(g, 'POST', `${here}/keys/k1/rotate`, { body: { id: 'k2', grace: '1h' } })

@@ -172,6 +172,22 @@ test('the client does the story of docs/admin-api.md', async t => {
   )
   const { usage } = (await client['showUsage']!({ organization: 'acme2', since: '2026-01-01' })).body
   assert.equal(usage[0].key, 'key_1')
+  const { rows, next } = (await client['listRows']!({ organization: 'acme2', key: 'key_1', limit: 1 })).body
+  assert.deepEqual(
+    [rows.length, rows[0].price_used, rows[0].price_input_pico_usd, rows[0].output_reserved > 0],
+    [1, 'organization', 1_000_000, true],
+  )
+  const second = (await client['listRows']!({ organization: 'acme2', after: next, limit: 1 })).body.rows
+  assert.ok(second.length === 1 && second[0].request_id !== rows[0].request_id)
+  const byPlan = (await client['showAllUsage']!({ group_by: 'plan,organization' })).body.usage
+  assert.deepEqual([byPlan[0].plan, byPlan[0].organization], ['tier2', 'acme2'])
+  assert.equal(
+    byPlan[0].cost,
+    usage.reduce((sum: number, one: any) => sum + one.cost, 0),
+  )
+  assert.ok((await client['listPlans']!({})).body.plans.some(({ id }: any) => id === 'tier2'))
+  assert.ok((await client['listModels']!({})).body.models.some(({ id }: any) => id === model))
+  assert.deepEqual((await client['listNotices']!({ organization: 'acme2' })).body.notices, [])
   assert.ok((await client['listExchanges']!({ organization: 'acme2', limit: 5 })).body.exchanges.length >= 2)
   assert.ok((await client['listAudit']!({ organization: 'acme2' })).body.entries.length >= 8)
   assert.equal((await client['listOrganizations']!({ find: 'acme2' })).body.organizations.length, 1)

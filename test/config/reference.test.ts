@@ -169,6 +169,7 @@ test('organizations carry the limits of their plan with their own differences', 
     models: ['eb1-fast-preview'],
     capabilities: 'all',
     streaming: true,
+    usage: 'key',
     limits: { requests_per_minute: 10 },
     model_limits: {},
   })

@@ -98,6 +98,8 @@ pipelines:
   count_tokens: [auth, validation, model-access, conversation, token-estimate, count-tokens, header-stamp]
   responses: [auth, retained-responses, header-stamp]
   models: [auth, models, header-stamp]
+  usage: [auth, own-usage, header-stamp]
+  limits: [auth, own-limits, header-stamp]
 routes:
   - { match: POST /v1/responses, surface: responses, pipeline: completions }
   - { match: POST /v1/chat/completions, surface: chat, pipeline: completions }
@@ -108,6 +110,8 @@ routes:
   - { match: DELETE /v1/responses/*, pipeline: responses }
   - { match: GET /v1/models, pipeline: models }
   - { match: GET /v1/models/*, pipeline: models }
+  - { match: GET /v1/usage, pipeline: usage }
+  - { match: GET /v1/limits, pipeline: limits }
 providers:
 ${
   options.providers ??

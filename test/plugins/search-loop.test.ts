@@ -366,7 +366,13 @@ test('[METER-4] [METER-5] usage: prompt and cache of the first round, output and
   await t.settled
   assert.deepEqual(
     seen.filter(e => e.type === 'usage').map(e => JSON.parse(JSON.stringify(e.usage))),
-    [{ prompt: 100, cached: 50, output: 50, reasoning: 12 }],
+    [
+      {
+        ...{ prompt: 100, cached: 50, output: 50, reasoning: 12 },
+        // Beside it what the provider gets for the prompts of both rounds.
+        rounds: { count: 2, prompt: 400, cached: 340 },
+      },
+    ],
   )
 })
 
@@ -387,7 +393,11 @@ test('[BILL-3] [METER-4] a round that a clock stops, behind one that was reporte
   t.loop.end()
   assert.equal((await t.settled).outcome, 'incomplete')
   assert.deepEqual(JSON.parse(JSON.stringify(seen)), [
-    { type: 'usage', usage: { prompt: 100, output: 20, reasoning: 10 }, estimated: true },
+    {
+      type: 'usage',
+      usage: { prompt: 100, output: 20, reasoning: 10, rounds: { count: 2, prompt: 100 } },
+      estimated: true,
+    },
   ])
 })
 

@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { StreamEvent } from '../../core/canon/events.ts'
+import type { CostRates } from '../../core/canon/money.ts'
 import { conversation, estimate, request, usage } from '../../core/plugin.ts'
 import type { LedgerRow } from '../../core/ports/store.ts'
 import { countTokens } from '../../meter/index.ts'
@@ -274,7 +275,7 @@ async function tagsOf(headers: Record<string, string>, body: Record<string, unkn
       [request, body],
     ],
   })
-  return row.tags === undefined ? null : (JSON.parse(row.tags) as Record<string, string>)
+  return !row.tags ? null : (JSON.parse(row.tags) as Record<string, string>)
 }
 
 test('a row says for whom it is: by header, metadata, user and session, and nothing that is not there', async () => {
@@ -300,4 +301,87 @@ test('a long value is kept as its hash, so that two long ones stay two', async (
   assert.equal(await of('x'.repeat(64)), 'x'.repeat(64))
   assert.match((await of('x'.repeat(65)))!, /^[\w-]{22}$/)
   assert.notEqual(await of('x'.repeat(65)), await of('x'.repeat(66)))
+})
+
+// ---- the provider's side --------------------------------------------------------------------------------------------
+
+const COST: CostRates = {
+  input: 1_000_000,
+  cached: 100_000,
+  cache_write: 1_250_000,
+  cache_write_1h: 2_000_000,
+  output: 8_000_000,
+  search: 10_000_000,
+  tiers: { flex: 0.5 },
+}
+const costly = { ...backend(), cost: COST }
+const answering = (more: object = {}) => ({ served: costly, promptTaken: true, failed: [], furtherInput: 0, ...more })
+const priced = { slots: [[callReport, answering()]] } as RunOptions<any>
+const sideOf = (row: LedgerRow) => ({
+  theirs: [row.provider_input, row.provider_cached, row.provider_cache_write, row.provider_cache_write_1h],
+  output: [row.provider_output, row.provider_reasoning],
+  ours: [row.counted_input, row.counted_output],
+  cost: row.provider_cost,
+})
+
+test('a row has both sides: who answered, its own counts, its cost, the price, and what was reserved', async () => {
+  const { row } = await run(
+    [
+      text('yes'),
+      report({ prompt: 150, cached: 50, cacheWrite: 30, cacheWriteHour: 10, output: 21, reasoning: 20, tier: 'flex' }),
+      finish,
+    ],
+    priced,
+  )
+  const output = countTokens('yes') + 20
+  assert.deepEqual(sideOf(row), {
+    theirs: [150, 50, 30, 10],
+    output: [21, 20],
+    ours: [100, output],
+    // Half of 70 · 1 + 50 · 0.1 + 20 · 1.25 + 10 · 2 + 21 · 8 millionths of a USD.
+    cost: 144_000,
+  })
+  const { price } = modelOf()
+  assert.deepEqual(
+    [row.provider_model, row.service_tier, row.rounds, row.price_input, row.price_output, row.output_reserved],
+    [backend().model, 'flex', 1, price!.input, price!.output, 50],
+  )
+})
+
+test('each round of a search is paid for; the bill has the prompt once', async () => {
+  const rounds = { count: 3, prompt: 900, cached: 300, cacheWrite: 0, cacheWriteHour: undefined }
+  const one = await run([text('yes'), report({ prompt: 200, cached: 50, output: 9, searches: 2, rounds }), finish], {
+    slots: [[callReport, answering({ furtherInput: 350 })]],
+  } as RunOptions<any>)
+  const alone = await run([text('yes'), report({ prompt: 200, cached: 50, output: 9 }), finish], priced)
+  assert.deepEqual([one.row.input, one.row.cached, one.row.cost], [alone.row.input, alone.row.cached, alone.row.cost])
+  assert.equal(one.row.rounds, 3)
+  // The gateway counts the prompts of further rounds, too.
+  assert.deepEqual(sideOf(one.row), {
+    theirs: [900, 300, 0, undefined],
+    output: [9, undefined],
+    ours: [450, countTokens('yes')],
+    cost: 600_000 + 30_000 + 72_000 + 2 * 10_000_000,
+  })
+})
+
+test('a provider that reports nothing is taken to count as the gateway; a backend without a cost has none', async () => {
+  const silent = await run([text('yes'), finish], priced)
+  assert.deepEqual(sideOf(silent.row), {
+    theirs: [undefined, undefined, undefined, undefined],
+    output: [undefined, undefined],
+    ours: [undefined, undefined],
+    cost: 100_000 + 8000 * countTokens('yes'),
+  })
+  const { row } = await run([text('yes'), report({ prompt: 150, output: 2 }), finish])
+  assert.deepEqual([row.provider_input, row.provider_cost], [150, undefined])
+})
+
+test('what nobody answered costs nothing, unless a backend has the prompt: then it is not known', async () => {
+  const none = await run([], { slots: [[callReport, undefined]] })
+  assert.deepEqual([none.row.provider_model, none.row.provider_cost, none.row.rounds], ['', 0, undefined])
+  const taken = await run([], {
+    slots: [[callReport, answering({ served: undefined })]] as RunOptions<any>['slots'],
+  })
+  assert.equal(taken.row.provider_cost, undefined)
 })

@@ -241,7 +241,9 @@ test('at most four cache markers go out', () => {
 test('[METER-5] figures of message_delta replace those of message_start', () => {
   const { events } = replyEvents(anthropicMessages, 'cache-usage')
   const usage = sequenced(events).filter(event => event.type === 'usage')
-  assert.deepEqual(usage, [{ type: 'usage', usage: { prompt: 10_005, cached: 9000, cacheWrite: 1000, output: 7 } }])
+  assert.deepEqual(usage, [
+    { type: 'usage', usage: { prompt: 10_005, cached: 9000, cacheWrite: 1000, cacheWriteHour: 0, output: 7 } },
+  ])
 })
 
 test('[METER-4] thinking tokens are the report of the model', () => {

@@ -272,6 +272,20 @@ test('[METER-5] openai-chat: cached tokens from every place where servers put th
   )
 })
 
+test('openai-chat: the service tier that served is part of the report; what is no word is left out', () => {
+  const tierOf = (service_tier: unknown) => {
+    const events = decodeBody(reply({ content: 'x' }, { usage: { prompt_tokens: 1 }, service_tier }))
+    return (events[1] as { usage: { tier?: string } }).usage.tier
+  }
+  assert.deepEqual(['priority', 'two words', 7, null, 'x'.repeat(33)].map(tierOf), [
+    'priority',
+    undefined,
+    undefined,
+    undefined,
+    undefined,
+  ])
+})
+
 test('openai-chat body: what can’t be read is an error, never an exception', () => {
   for (const body of [
     '',

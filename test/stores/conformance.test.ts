@@ -7,7 +7,20 @@ import type { Admission, Cell, IdempotencyRecord, Store } from '../../core/ports
 import { openStore, type StoreOptions } from '../../stores/index.ts'
 import { RedisLimits } from '../../stores/redis/limits.ts'
 import { eventually } from '../eventually.ts'
-import { bucket, DAY, everyDimension, intent, MINUTE, options, outcome, slots, spend, T0, temporary } from './kit.ts'
+import {
+  bucket,
+  DAY,
+  everyDimension,
+  intent,
+  MINUTE,
+  options,
+  outcome,
+  PROVIDER_SIDE,
+  slots,
+  spend,
+  T0,
+  temporary,
+} from './kit.ts'
 import { Model } from './model.ts'
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
@@ -399,7 +412,7 @@ for (const engine of engines) {
         intent(`${org}-b`, { organization: org, time: T0 + 1, key_id: 'key_2', model: '', billing: 'free' }),
       )
       ledger.intent(intent(`${org}-open`, { organization: org, time: T0 + 2 }))
-      ledger.outcome(outcome(`${org}-a`))
+      ledger.outcome(outcome(`${org}-a`, PROVIDER_SIDE))
       ledger.outcome(
         outcome(`${org}-b`, {
           outcome: 'client_gone',
@@ -414,9 +427,15 @@ for (const engine of engines) {
       ledger.outcome(outcome('never-announced'))
       await ledger.flush()
       const rows = await ledger.query({ org })
-      const { usage, ...rest } = outcome(`${org}-a`)
-      assert.deepEqual(rows[0], { ...intent(`${org}-a`, { organization: org }), ...rest, ...usage })
+      const { usage, ...rest } = outcome(`${org}-a`, PROVIDER_SIDE)
+      assert.deepEqual(rows[0], { ...intent(`${org}-a`, { organization: org }), tags: '', ...rest, ...usage })
       assert.equal(rows.length, 2)
+      const absent = Object.keys(PROVIDER_SIDE).filter(name => Object.hasOwn(rows[1]!, name))
+      assert.deepEqual(
+        absent.sort(),
+        ['code', 'price_used', 'provider_model', 'service_tier'],
+        'what is not known is absent; texts are empty',
+      )
       assert.deepEqual(
         [rows[1]!.outcome, rows[1]!.ttfb_ms, rows[1]!.provider, rows[1]!.model, rows[1]!.bytes_in, rows[1]!.bytes_out],
         ['client_gone', null, '', '', 10, 0],

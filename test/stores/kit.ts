@@ -152,19 +152,47 @@ export function outcome(id: string, more: Partial<LedgerOutcome> = {}): LedgerOu
   }
 }
 
-/** What rows used, by hour and the texts of the row: requests, then the figures. */
+/** What the provider's side says of `outcome`, with the price and the reservation. */
+export const PROVIDER_SIDE = {
+  provider_model: 'sim-large',
+  service_tier: 'priority',
+  rounds: 2,
+  provider_input: 150,
+  provider_cached: 21,
+  provider_cache_write: 11,
+  provider_cache_write_1h: 4,
+  provider_output: 33,
+  provider_reasoning: 6,
+  provider_cost: 212_500,
+  counted_input: 120,
+  counted_output: 31,
+  price_used: 'plan:tier1>200000',
+  price_input: 1_250_000,
+  price_output: 10_000_000,
+  output_reserved: 4096,
+  code: 'provider_overloaded',
+}
+
+const COUNTS = [
+  ...['input', 'cached', 'cacheWrite', 'output', 'reasoning', 'searches', 'cost', 'provider_input', 'provider_cached'],
+  ...['provider_cache_write', 'provider_cache_write_1h', 'provider_output', 'provider_reasoning', 'provider_cost'],
+  ...['counted_input', 'counted_output'],
+]
+
+/** What rows used, by hour and the texts of the row: requests, those with a known cost, then the figures. */
 export function usedBy(rows: Iterable<LedgerRow | UsageSum>): Map<string, number[]> {
   const used = new Map<string, number[]>()
   for (const row of rows) {
-    const { time, organization, key_id, model, provider, surface, outcome } = row
+    const { time, organization, key_id, model, provider, surface, outcome, provider_model = '' } = row
     const tag = 'requests' in row ? row.tag : undefined
-    const name = [Math.floor(time / 3_600_000), organization, key_id, model, provider, surface, outcome, tag].join()
-    const { input, cached, cacheWrite, output, reasoning, searches, cost } = row
-    const figures = ['requests' in row ? row.requests : 1, input, cached, cacheWrite, output, reasoning, searches, cost]
-    const sums = used.get(name) ?? figures.map(() => 0)
+    const texts = [organization, key_id, model, provider, surface, outcome, provider_model, tag]
+    const name = [Math.floor(time / 3_600_000), ...texts].join()
+    const counts = 'requests' in row ? [row.requests, row.costed] : [1, row.provider_cost === undefined ? 0 : 1]
+    for (const figure of COUNTS) counts.push((row as unknown as Record<string, number | undefined>)[figure] ?? 0)
+    const sums = used.get(name) ?? counts.map(() => 0)
     used.set(
       name,
-      sums.map((sum, i) => sum + figures[i]!),
+      sums.map((sum, i) => sum + counts[i]!),
     )
   }
   return new Map([...used].sort(([a], [b]) => (a < b ? -1 : 1)))

@@ -1,7 +1,17 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { alwaysCosts, cost, exposure, formatUsd, outputWithin, type Price, priceUsed } from '../../core/canon/money.ts'
+import {
+  alwaysCosts,
+  type CostRates,
+  cost,
+  costAt,
+  exposure,
+  formatUsd,
+  outputWithin,
+  type Price,
+  priceUsed,
+} from '../../core/canon/money.ts'
 
 const price = { input: 1_250_000, output: 10_000_000 }
 
@@ -42,6 +52,45 @@ test('counts that are no counts never credit and never make NaN', () => {
   assert.equal(cost({ input: 10, cached: 50, output: 0 }, price), cost({ input: 10, cached: 10, output: 0 }, price))
   assert.equal(cost({ input: 1.9, cached: 0, output: 0 }, price), 1250)
   assert.equal(cost({ input: Number.POSITIVE_INFINITY, cached: 0, output: 0 }, price), Number.MAX_SAFE_INTEGER)
+})
+
+const costRates: CostRates = {
+  ...{ input: 1_000_000, cached: 100_000, cache_write: 1_250_000, cache_write_1h: 2_000_000, output: 8_000_000 },
+  ...{ search: 10_000_000, tiers: { flex: 0.5, priority: 2 } },
+}
+const charged = { prompt: 100, cached: 20, cacheWrite: 30, cacheWriteHour: 10, output: 5, searches: 1 }
+
+test('a provider charges each part at its own rate, by the tier that served; a search is not multiplied', () => {
+  const tokens = 50_000 + 2_000 + 25_000 + 20_000 + 40_000
+  assert.equal(costAt(costRates, charged), tokens + 10_000_000)
+  assert.equal(costAt(costRates, { ...charged, tier: 'flex' }), tokens / 2 + 10_000_000)
+  assert.equal(costAt(costRates, { ...charged, tier: 'priority' }), 2 * tokens + 10_000_000)
+  // A name of every object is no tier.
+  for (const tier of ['default', 'constructor'])
+    assert.equal(costAt(costRates, { ...charged, tier }), tokens + 10_000_000)
+})
+
+test('what a provider reports never makes a cost negative, NaN or too large, and parts are no more than the whole', () => {
+  const count = fc.oneof(fc.nat(), fc.integer(), fc.double(), fc.constantFrom(Number.NaN, Number.POSITIVE_INFINITY))
+  fc.assert(
+    fc.property(
+      count,
+      count,
+      count,
+      count,
+      count,
+      count,
+      (prompt, cached, cacheWrite, cacheWriteHour, output, searches) => {
+        const nano = costAt(costRates, { prompt, cached, cacheWrite, cacheWriteHour, output, searches })
+        assert.ok(nano >= 0 && nano <= Number.MAX_SAFE_INTEGER && Number.isInteger(nano), `${nano}`)
+      },
+    ),
+    { numRuns: 2000 },
+  )
+  assert.equal(
+    costAt(costRates, { ...charged, cached: 900, cacheWrite: 900 }),
+    costAt(costRates, { ...charged, cached: 100, cacheWrite: 0, cacheWriteHour: 0 }),
+  )
 })
 
 test('a million settlements are exact to the cent, and beyond', () => {

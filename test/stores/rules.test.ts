@@ -1,19 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { periodIndex } from '../../core/canon/limits.ts'
+import { periodIndex, periodStart } from '../../core/canon/limits.ts'
 import type { Cell } from '../../core/ports/store.ts'
-import {
-  admit,
-  advance,
-  correct,
-  emptyLevel,
-  fits,
-  horizon,
-  type Level,
-  periodStart,
-  stateOf,
-} from '../../stores/limits/rules.ts'
+import { admit, advance, correct, emptyLevel, fits, horizon, type Level, stateOf } from '../../stores/limits/rules.ts'
 import { bucket, DAY, MINUTE, slots, spend, T0 } from './kit.ts'
 
 const level = (used: number, at = T0, part = 0): Level => ({ used, part, at })

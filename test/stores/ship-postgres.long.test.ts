@@ -6,19 +6,23 @@ import { after, before, describe, type TestContext, test } from 'node:test'
 import pg from 'pg'
 import type { Store } from '../../core/ports/store.ts'
 import { openStore } from '../../stores/index.ts'
-import { DDL } from '../../stores/ship/postgres.ts'
+import { DDL, UPGRADE } from '../../stores/ship/postgres.ts'
 import { openSource, openTarget, type ShipSource, shipAll } from '../../stores/ship/ship.ts'
 import { hasOpenssl, makeCertificates } from '../faults/certificates.ts'
-import { intent, options, outcome, recordingLog, T0, temporary } from './kit.ts'
+import { intent, options, outcome, PROVIDER_SIDE, recordingLog, T0, temporary } from './kit.ts'
 import { PostgresServer, skipWithoutPostgres } from './postgres-server.ts'
 
 const silent = recordingLog()
 const names = (prefix: string, count: number) => Array.from({ length: count }, (_, i) => `${prefix}-${i}`)
 
+const TAGS = '{"team":"b\\"lü"}'
+
 async function book(store: Store, ids: readonly string[], cost = 425_000): Promise<void> {
   for (const id of ids) {
     store.ledger.intent(intent(id))
-    store.ledger.outcome(outcome(id, { cost, ...(id.startsWith('p') && { bytes_in: 7, ttfb_ms: null }) }))
+    store.ledger.outcome(
+      outcome(id, { ...PROVIDER_SIDE, cost, ...(id.startsWith('p') && { bytes_in: 7, ttfb_ms: null, tags: TAGS }) }),
+    )
   }
   await store.ledger.flush()
 }
@@ -97,8 +101,18 @@ describe('PostgreSQL', { skip: skipWithoutPostgres }, () => {
       bytes_in: null as string | null,
       bytes_out: null,
       input_tokens: '120',
+      tags: null as unknown,
+      ...Object.fromEntries(
+        Object.entries(PROVIDER_SIDE).map(([column, value]) => [
+          column,
+          typeof value === 'number' ? `${value}` : value,
+        ]),
+      ),
     }
-    assert.deepEqual(rows, [expected, { ...expected, request_id: 'p-1', ttfb_ms: null, bytes_in: '7' }])
+    assert.deepEqual(rows, [
+      expected,
+      { ...expected, request_id: 'p-1', ttfb_ms: null, bytes_in: '7', tags: { team: 'b"lü' } },
+    ])
     // Exact beyond 2^53.
     const [{ sum }] = (await server.query('SELECT sum(cost) FROM sluice_ledger', name)) as [Record<string, any>]
     assert.equal(sum, String(25n * 9_007_199_254_740_991n + 7n * 425_000n))
@@ -162,6 +176,35 @@ describe('PostgreSQL', { skip: skipWithoutPostgres }, () => {
     await assert.rejects(server.query('SELECT 1 FROM sluice_ledger', name, 'shipper'), /permission denied/)
   })
 
+  test('tables of revision 1 get the columns, by their owner; a user who may not is told', async t => {
+    const { store, url } = await newStore(t)
+    const name = await database()
+    const page = readFileSync(path.join(import.meta.dirname, '../../docs/ledger.md'), 'utf8')
+    assert.ok(page.includes(UPGRADE), 'docs/ledger.md has the statements')
+    // As the release before made them.
+    const added = [...UPGRADE.matchAll(/ADD COLUMN IF NOT EXISTS (\w+)/g)].map(found => found[1]!)
+    await server.query(DDL, name)
+    await server.query(
+      `ALTER TABLE sluice_ledger ${added.map(column => `DROP COLUMN ${column}`).join()};
+       DELETE FROM sluice_ledger_meta WHERE name = 'revision';
+       INSERT INTO sluice_ledger SELECT 'old', now(), 'acme', 'k', 'chat', 'm', 'p', 1, 0, 0, 1, 0, 0, false, 7, '1', 'standard', 'completed', 1, 1, null, null, 1;
+       GRANT INSERT ON sluice_ledger TO shipper; GRANT SELECT, INSERT, UPDATE ON sluice_ledger_source TO shipper; GRANT SELECT ON sluice_ledger_meta TO shipper`,
+      name,
+    )
+    await book(store, names('a', 5))
+    await assert.rejects(ship(url, server.url(name, 'shipper')), /lack columns of this release.*docs\/ledger\.md/)
+    assert.deepEqual(await idsIn(name), ['old'])
+    await Promise.all([1, 2].map(() => ship(url, server.url(name))))
+    assert.deepEqual((await idsIn(name)).sort(), [...names('a', 5), 'old'].sort())
+    await book(store, names('b', 5))
+    await ship(url, server.url(name, 'shipper'))
+    const costs = await server.query('SELECT provider_cost, count(*) FROM sluice_ledger GROUP BY 1 ORDER BY 1', name)
+    assert.deepEqual(costs, [
+      { provider_cost: '212500', count: '10' },
+      { provider_cost: null, count: '1' },
+    ])
+  })
+
   test('what is wrong is told with its cure, and without the password', async t => {
     const { store, url } = await newStore(t)
     await book(store, names('a', 3))
@@ -223,8 +266,8 @@ describe('PostgreSQL', { skip: skipWithoutPostgres }, () => {
     const { store, url } = await newStore(t)
     const name = await database()
     const parts = DDL.replace(/text PRIMARY KEY,\n {2}time/, 'text,\n  time').replace(
-      'NOT NULL\n);\nCREATE INDEX',
-      'NOT NULL,\n  invoice text, PRIMARY KEY (request_id, time)\n) PARTITION BY RANGE (time);\nCREATE INDEX',
+      "''\n);\nCREATE INDEX",
+      "'',\n  invoice text, PRIMARY KEY (request_id, time)\n) PARTITION BY RANGE (time);\nCREATE INDEX",
     )
     assert.match(parts, /PARTITION BY/)
     await server.query(

@@ -19,7 +19,7 @@ import {
 } from '../../stores/ship/ship.ts'
 import { Tables } from '../../stores/sqlite/tables.ts'
 import { eventually } from '../eventually.ts'
-import { DAY, intent, options, outcome, recordingLog, T0, temporary } from './kit.ts'
+import { DAY, intent, options, outcome, PROVIDER_SIDE, recordingLog, T0, temporary } from './kit.ts'
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
 const silent = recordingLog()
@@ -28,7 +28,7 @@ const silent = recordingLog()
 async function book(store: Store, ids: readonly string[], time = T0): Promise<void> {
   for (const id of ids) {
     store.ledger.intent(intent(id, { time }))
-    store.ledger.outcome(outcome(id))
+    store.ledger.outcome(outcome(id, PROVIDER_SIDE))
   }
   await store.ledger.flush()
 }
@@ -107,6 +107,7 @@ for (const [engine, urlOf, skip] of [
       bytes_out: null,
       input_tokens: 120,
       tags: '',
+      ...PROVIDER_SIDE,
     })
     // Late rows: booked after others that are newer by their time, as from the journal of a dead process.
     await book(store, names('late', 3), T0 - DAY)

@@ -5,7 +5,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { test } from 'node:test'
 import { runUsage } from '../../cli/usage-report.ts'
 import { openStore } from '../../stores/index.ts'
-import { intent, options, outcome, T0, temporary } from './kit.ts'
+import { intent, options, outcome, PROVIDER_SIDE, T0, temporary } from './kit.ts'
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
 async function run(...args: string[]): Promise<{ code: number; out: string; err: string }> {
@@ -23,7 +23,7 @@ async function fill(url: string): Promise<void> {
   const store = await openStore(options(url, { dataDir: temporary() }))
   const add = (id: string, more: object, cost: number, gone = false) => {
     store.ledger.intent(intent(id, more))
-    store.ledger.outcome(outcome(id, { cost, outcome: gone ? 'client_gone' : 'completed' }))
+    store.ledger.outcome(outcome(id, { ...PROVIDER_SIDE, cost, outcome: gone ? 'client_gone' : 'completed' }))
   }
   add('r1', { organization: 'acme', model: 'eb1-preview' }, 1_500_000_000)
   add('r2', { organization: 'acme', model: 'eb1-preview', key_id: 'key_2' }, 500_000)
@@ -37,6 +37,20 @@ async function fill(url: string): Promise<void> {
   add('r5', { organization: 'acme', model: 'eb1-preview', time: T0 - 40 * 86_400_000 }, 99)
   await store.ledger.flush()
   await store.close()
+}
+
+/** What each row of `fill` has of the provider's side, in the order of the columns. */
+const SIDE = {
+  provider_input: 150,
+  provider_cached: 21,
+  provider_cache_write: 11,
+  provider_cache_write_1h: 4,
+  provider_output: 33,
+  provider_reasoning: 6,
+  provider_cost: 212_500,
+  counted_input: 120,
+  counted_output: 31,
+  costed: 1,
 }
 
 async function check(url: string): Promise<void> {
@@ -55,6 +69,14 @@ async function check(url: string): Promise<void> {
   const short = await run('--store', url, '--group-by', 'model')
   assert.match(short.out.split('\n')[0]!, /^model +requests +input +cached +output +reasoning +USD$/)
 
+  const both = await run('--store', url, '--by', 'backend')
+  assert.equal(
+    both.out,
+    [
+      'backend         requests  revenue   cost   margin input± output±\n',
+      'local/sim-large        4 124.9572 0.0008 124.9564 +25.0%   +6.5%\n',
+    ].join(''),
+  )
   const json = await run('--store', url, '--group-by', 'key', '--org', 'acme', '--json')
   assert.deepEqual(JSON.parse(json.out), [
     {
@@ -67,6 +89,7 @@ async function check(url: string): Promise<void> {
       reasoning: 5,
       searches: 1,
       cost: 500_000,
+      ...SIDE,
     },
     {
       key: 'key_ci',
@@ -78,12 +101,17 @@ async function check(url: string): Promise<void> {
       reasoning: 10,
       searches: 2,
       cost: 1_500_000_007,
+      ...Object.fromEntries(Object.entries(SIDE).map(([name, value]) => [name, 2 * value])),
     },
   ])
   const csv = await run('--store', url, '--group-by', 'outcome,day', '--csv', '--since', '7d')
   assert.equal(
     csv.out,
-    'outcome,day,requests,input,cached,cache_write,output,reasoning,searches,cost\nclient_gone,2026-11-21,1,120,20,10,30,5,1,123456789012\ncompleted,2026-11-21,3,360,60,30,90,15,3,1500500007\n',
+    [
+      `outcome,day,requests,input,cached,cache_write,output,reasoning,searches,cost,${Object.keys(SIDE)}\n`,
+      `client_gone,2026-11-21,1,120,20,10,30,5,1,123456789012,${Object.values(SIDE)}\n`,
+      `completed,2026-11-21,3,360,60,30,90,15,3,1500500007,${Object.values(SIDE).map(value => 3 * value)}\n`,
+    ].join(''),
   )
   const rows = await run('--store', url, '--rows', '--json', '--model', 'eb1-preview', '--since', '2026-01-01')
   const list = JSON.parse(rows.out) as { request_id: string; cache_write: number }[]

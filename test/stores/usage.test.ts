@@ -5,17 +5,32 @@ import { DatabaseSync } from 'node:sqlite'
 import { type TestContext, test } from 'node:test'
 import fc from 'fast-check'
 import { Redis } from 'ioredis'
-import { type LedgerRow, RECENT_ROWS, type UsageFilter, type UsageSum } from '../../core/ports/store.ts'
+import {
+  type LedgerRow,
+  RECENT_ROWS,
+  type RowsQuestion,
+  type UsageFilter,
+  type UsageSum,
+} from '../../core/ports/store.ts'
+import { GROUPS, type Group, sumBy } from '../../core/ports/usage-groups.ts'
 import { systemClock } from '../../core/tools/clock.ts'
 import { openStore } from '../../stores/index.ts'
 import type { Entry } from '../../stores/ledger.ts'
 import { RedisClient } from '../../stores/redis/client.ts'
-import { RedisLedgerSink, recentRows, STREAM, scanStream, sentKey } from '../../stores/redis/ledger.ts'
+import {
+  RedisLedgerSink,
+  recentRows,
+  rowsOf as redisRows,
+  STREAM,
+  scanStream,
+  sentKey,
+} from '../../stores/redis/ledger.ts'
 import { scanUsage as scanRedisUsage } from '../../stores/redis/usage.ts'
-import { intentJson, ROW_COLUMNS, rowJson } from '../../stores/rows.ts'
-import { scanLedger, scanUsage } from '../../stores/sqlite/ledger.ts'
+import { intentJson, ROW_COLUMNS, type RowValues, rowJson } from '../../stores/rows.ts'
+import { scanLedger, scanUsage, rowsOf as sqliteRows } from '../../stores/sqlite/ledger.ts'
 import { prepare, STEPS } from '../../stores/sqlite/schema.ts'
 import { packEntries, Tables } from '../../stores/sqlite/tables.ts'
+import { NOT_TOLD, sumOf, sumsOf } from '../../stores/usage.ts'
 import { eventually } from '../eventually.ts'
 import { DAY, intent, options, outcome, recordingLog, T0, temporary, usedBy, usedIn } from './kit.ts'
 import { RedisServer, skipWithoutRedis, startCluster } from './redis-server.ts'
@@ -38,8 +53,14 @@ function entry(seed: number): Entry {
     provider: of(['local', ''], 11),
     outcome: of(['completed', 'lost'], 13),
     cost: of([0, 1, 4_999_999_999_999], 17),
+    code: of(['', 'provider_overloaded'], 19),
     usage: { input: seed, cached: seed % 3, cacheWrite: 1, output: 2, reasoning: 0, searches: 0, estimated: true },
     ...(seed % 3 > 0 && { tags: JSON.stringify({ team: `t "${seed % 4}"`, ...(seed % 5 > 2 && { user: 'ü:1 ' }) }) }),
+    ...(seed % 4 > 0 && {
+      provider_model: of(['sim-large', 'sim-small', ''], 3),
+      ...(seed % 4 > 1 && { provider_cost: of([0, 7, 2_999_999_999_999], 5) }),
+      ...(seed % 4 > 2 && { provider_input: 2 * seed, counted_input: seed, provider_output: 3, counted_output: 2 }),
+    }),
   })
   return { id, kind: 'o', json: rowJson(intentJson(row), ended, undefined) }
 }
@@ -76,27 +97,26 @@ const agrees = async (
   if (tag === undefined) return assert.deepEqual(usedBy(await all(sums)), usedBy(scanned))
   const tagged = scanned.flatMap(row => {
     const value = row.tags ? JSON.parse(row.tags)[tag] : undefined
-    const same = { ...row, provider: '', surface: '', outcome: '' as const, requests: 1, tag: value }
-    return value === undefined ? [] : [same]
+    return value === undefined ? [] : [{ ...sumOf(row), ...NOT_TOLD, tag: value }]
   })
   assert.deepEqual(usedBy(await all(sums)), usedBy(tagged))
 }
 
-const CAPS = { idempotencyBytes: 1e6, recordBytes: 1e6, share: 1, ledgerKeep: null }
-/** Books rows as release 4 of the tables did, which has no tags. */
-function bookOld(db: DatabaseSync, rows: readonly number[]): void {
-  const columns = ROW_COLUMNS.filter(name => name !== 'tags')
+/** Books rows as a release did that knew nothing of tags and the provider's side. */
+function bookAsBefore(db: DatabaseSync, rows: readonly number[]): void {
+  const names = ROW_COLUMNS.slice(0, 23)
   const insert = db.prepare(
-    `INSERT OR IGNORE INTO ledger (${columns.join()}, charged) VALUES (${'?,'.repeat(columns.length)} 0)`,
+    `INSERT OR IGNORE INTO ledger (${names.join()}, charged) VALUES (${'?,'.repeat(names.length)}1)`,
   )
-  for (const seed of rows) insert.run(...(JSON.parse(entry(seed).json) as string[]).slice(0, columns.length))
+  for (const seed of rows) insert.run(...(JSON.parse(entry(seed).json) as RowValues).slice(0, names.length))
 }
 
+const CAPS = { idempotencyBytes: 1e6, recordBytes: 1e6, share: 1, ledgerKeep: null }
 /** A database as release 4 of the tables left it, with `rows` rows; then brought up to date. */
 function databaseWith(rows: readonly number[], caps = CAPS): { db: DatabaseSync; tables: Tables } {
   const db = new DatabaseSync(':memory:')
   prepare(db, ':memory:', STEPS.slice(0, 4))
-  bookOld(db, rows)
+  bookAsBefore(db, rows)
   prepare(db, ':memory:')
   return { db, tables: new Tables(db, caps) }
 }
@@ -185,12 +205,26 @@ test('sqlite: sums of whole hours read no rows', async () => {
   assert.deepEqual(usedBy(await all(scanUsage(db, { since: Date.UTC(2026, 11, 30) }))), before)
 })
 
+test('sqlite: sums of the release before are kept, and it goes on beside them', async () => {
+  const db = new DatabaseSync(':memory:')
+  prepare(db, ':memory:', STEPS.slice(0, 10))
+  bookAsBefore(db, [1, 2, 3, 403])
+  // As `sluice usage` finds it before the first start of this release.
+  await agrees({}, scanUsage(db, {}), scanLedger(db, {}))
+  prepare(db, ':memory:')
+  new Tables(db, CAPS).apply([{ op: 'ledger', entries: packEntries([entry(4), entry(5), entry(407)]) }])
+  bookAsBefore(db, [8, 9, 412])
+  await agrees({}, scanUsage(db, {}), scanLedger(db, {}))
+  await agrees({ tag: 'team' }, scanUsage(db, { tag: 'team' }), scanLedger(db, {}))
+  assert.equal(db.prepare('SELECT sum(requests) AS n FROM usage').get()!['n'], 10)
+})
+
 test('sqlite: a store sums what it books, and what an earlier release leaves', async t => {
   const url = `sqlite:${path.join(temporary(), 'gateway.db')}`
   const file = url.slice('sqlite:'.length)
   const db = new DatabaseSync(file)
   prepare(db, file, STEPS.slice(0, 4))
-  bookOld(db, [1, 2])
+  bookAsBefore(db, [1, 2])
   // It has no sums yet, as `sluice usage` finds it before the first start of this release.
   await agrees({}, scanUsage(db, {}), scanLedger(db, {}))
   db.close()
@@ -441,4 +475,128 @@ test('redis: last rows are those of earlier gateways, too; retention takes them 
   assert.ok(ttl > 0 && ttl <= DAY)
   await redis.xtrim(STREAM, 'MAXLEN', 0)
   assert.deepEqual(await recentRows(client, 'acme'), [])
+})
+
+// ---- groups, and single rows ----------------------------------------------------------------------------------------
+
+const groupings = fc
+  .shuffledSubarray(Object.keys(GROUPS) as Group[], { minLength: 1, maxLength: 4 })
+  .map(names => names.map(name => GROUPS[name] as (sum: UsageSum) => string))
+
+test('sqlite and redis: for any grouping, sums by hour are the sums of the rows', {
+  skip: skipWithoutRedis,
+}, async t => {
+  const { redis, client, sink } = await startRedis(t)
+  const run = async (list: number[], filter: UsageFilter, groups: ((sum: UsageSum) => string)[]) => {
+    const { db, tables } = databaseWith([])
+    tables.apply([{ op: 'ledger', entries: packEntries(list.map(entry)) }])
+    await redis.flushdb()
+    await sink('one').append(list.map(entry), 'one', true)
+    const byRows = async function* () {
+      for await (const page of scanLedger(db, filter)) yield sumsOf(page, filter)
+    }
+    const expected = await sumBy(byRows(), groups)
+    assert.deepEqual(await sumBy(scanUsage(db, filter), groups), expected)
+    assert.deepEqual(await sumBy(scanRedisUsage(client, null, filter), groups), expected)
+    db.close()
+  }
+  await fc.assert(fc.asyncProperty(seeds, filters, groupings, run), { numRuns: 40 })
+})
+
+const questions = fc.record(
+  {
+    key: fc.constantFrom('key_ci', 'key_2'),
+    outcome: fc.constantFrom('completed', 'lost'),
+    code: fc.constantFrom('', 'provider_overloaded'),
+  },
+  { requiredKeys: [] },
+)
+
+test('sqlite and redis: rows of an organization, page by page, are those of a scan, once each, the latest day first', {
+  skip: skipWithoutRedis,
+}, async t => {
+  const { redis, client, sink } = await startRedis(t)
+  const run = async (
+    list: number[],
+    left: number[],
+    only: Partial<RowsQuestion>,
+    from: number | undefined,
+    to: number | undefined,
+    limit: number,
+  ) => {
+    const { db, tables } = databaseWith([])
+    bookAsBefore(db, left)
+    tables.apply([{ op: 'ledger', entries: packEntries(list.map(entry)) }])
+    await redis.flushdb()
+    // What a release before appended is in no index yet.
+    await appendUncounted(redis, [...new Set(left)])
+    await sink('one').append(list.filter(seed => !left.includes(seed)).map(entry), 'one', true)
+    await sink('one').count()
+    const [since, until] = [from ?? Date.UTC(2026, 11, 1), to ?? Date.UTC(2027, 0, 31)]
+    const question = { organization: 'acme', ...only, since, until, limit }
+    const expected = (await all(scanLedger(db, { org: 'acme', since, until }))).filter(
+      row =>
+        (only.key === undefined || row.key_id === only.key) &&
+        (only.outcome === undefined || row.outcome === only.outcome) &&
+        (only.code === undefined || (row.code ?? '') === only.code),
+    )
+    for (const page of [
+      (after: string | null) => sqliteRows(db, { ...question, after }),
+      (after: string | null) => redisRows(client, { ...question, after }),
+    ]) {
+      const found: LedgerRow[] = []
+      for (let after: string | null = null; ; ) {
+        const { rows, next } = await page(after)
+        assert.ok(rows.length <= limit)
+        found.push(...rows)
+        if (next === null) break
+        after = next
+      }
+      assert.deepEqual(found.map(row => row.request_id).sort(), expected.map(row => row.request_id).sort())
+      const days = found.map(row => Math.floor(row.time / DAY))
+      assert.deepEqual(
+        days,
+        days.toSorted((a, b) => b - a),
+      )
+    }
+    db.close()
+  }
+  const some = fc.array(fc.nat({ max: 60 }), { maxLength: 8 })
+  await fc.assert(fc.asyncProperty(seeds, some, questions, edge, edge, fc.integer({ min: 1, max: 9 }), run), {
+    numRuns: 40,
+  })
+})
+
+test('sqlite and redis: a page looks at a bounded number of rows, and its cursor goes on', {
+  skip: skipWithoutRedis,
+}, async t => {
+  const { client, sink } = await startRedis(t)
+  const { db, tables } = databaseWith([])
+  const list = Array.from({ length: 6000 }, (_, i) => entry(3 * i))
+  for (let i = 0; i < list.length; i += 200) await sink('one').append(list.slice(i, i + 200), 'one', false)
+  tables.apply([{ op: 'ledger', entries: packEntries(list) }])
+  const question = { organization: 'acme', code: 'nothing', since: 0, until: Date.UTC(2027, 5, 1), limit: 500 }
+  // Lists by day are asked for within a range that somebody names: admin/api.ts bounds it.
+  const near = { ...question, since: Date.UTC(2026, 11, 1), until: Date.UTC(2027, 0, 31) }
+  for (const page of [
+    (after: string | null) => sqliteRows(db, { ...question, after }),
+    (after: string | null) => redisRows(client, { ...near, after }),
+  ]) {
+    const first = await page(null)
+    assert.deepEqual(first.rows, [])
+    assert.notEqual(first.next, null)
+    assert.deepEqual(await page(first.next), { rows: [], next: null })
+  }
+})
+
+test('redis: the index ends with its rows', { skip: skipWithoutRedis }, async t => {
+  const { redis, sink } = await startRedis(t)
+  const keys = () => redis.keys(`{${STREAM}}:rows:*`)
+  await sink('one').append([entry(0)], 'one', true)
+  const [key] = await keys()
+  assert.equal(await redis.pexpiretime(key!), -1, 'kept for ever, as the rows are')
+  await redis.flushdb()
+  await sink('one', 400 * DAY).append([entry(0)], 'one', true)
+  const day = Number(key!.split(':')[3])
+  assert.equal(await redis.pexpiretime(key!), (day + 1 + 400) * DAY)
 })

@@ -4,14 +4,16 @@
 --
 -- KEYS: the stream; the set of ids that this journal has sent and may not have noted as delivered; `summed`; the months
 -- that have sums, with which the keys of sums begin; the hash of what was shipped; with what the keys of last entries
--- begin; the hash of what prepaid rows cost; the months that have sums of tags, as those of sums. ARGV: the oldest
--- stream id to keep, or ''; '1' to replace the set (a living owner offers the same rows until they are taken) or '0' to
--- add to it; the rows as JSON; the number of the oldest month to keep, or ''; the target to which rows must have been
--- shipped before they are removed, or ''; for rows that were not shipped, the oldest stream id to keep, or '' for all;
--- for how long rows are kept, in ms, or ''. Each row is an array of name, value, name, value…, all strings, its request
--- id first. One JSON argument is used because separate arguments took the gateway longer than all other work for a row.
--- Returns 1 when there may be more to count.
-local row, sums, tagged, months, latest = {}, {}, {}, {}, {}
+-- begin; the hash of what prepaid rows cost; the months that have sums of tags, as those of sums; the id of the last
+-- entry that is in the index of rows; with what the keys of that index begin, in which a list of entries follows for
+-- each day of the rows and each organization. ARGV: the oldest stream id to keep, or ''; '1' to replace the set (a
+-- living owner offers the same rows until they are taken) or '0' to add to it; the rows as JSON; the number of the
+-- oldest month to keep, or ''; the target to which rows must have been shipped before they are removed, or ''; for rows
+-- that were not shipped, the oldest stream id to keep, or '' for all; for how long rows are kept, in ms, or ''; the
+-- same for the index. Each row is an array of name, value, name, value…, all strings, its request id first. One JSON
+-- argument is used because separate arguments took the gateway longer than all other work for a row. Returns 1 when
+-- there may be more to count.
+local row, sums, tagged, months, latest, indexed = {}, {}, {}, {}, {}, {}
 local function monthOf(hour)
   local day = math.floor(hour / 24) + 719468
   local era = math.floor(day / 146097)
@@ -31,10 +33,11 @@ local function add(all, org, hour, name)
   local sum = found[name]
   if not sum then
     if not months[hour] then months[hour] = monthOf(hour) end
-    sum = {hour, 0, 0, 0, 0, 0, 0, 0, 0}
+    sum = {hour, SUM_ZEROS}
     found[name] = sum
   end
   sum[2] = sum[2] + 1
+  if row.provider_cost then sum[COSTED] = sum[COSTED] + 1 end
   --@each figure
   if row.COLUMN then sum[INDEX] = sum[INDEX] + (tonumber(row.COLUMN) or 0) end
   --@end
@@ -74,35 +77,50 @@ local function bill(fields)
   if of.billing == 'prepaid' then redis.call('HINCRBY', KEYS[7], of.organization, of.cost) end
 end
 
-local ids = {}
+local function index(entry, fields)
+  local time, org
+  for i = 1, #fields, 2 do
+    if fields[i] == 'time' then time = tonumber(fields[i + 1]) end
+    if fields[i] == 'organization' then org = fields[i + 1] end
+  end
+  if not time or not org then return end
+  local day = math.floor(time / 86400000)
+  local key = string.format('%s%.0f:%s', KEYS[10], day, org)
+  local list = indexed[key]
+  if not list then
+    list = {day = day}
+    indexed[key] = list
+  end
+  list[#list + 1] = entry
+end
+
+local ids, appended = {}, {}
 local left = 0
 local rows = cjson.decode(ARGV[3])
-local summed = redis.call('GET', KEYS[3])
-local before = summed
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
-local current = not last or last[1] == summed
 for i, fields in ipairs(rows) do
   local id = fields[2]
   ids[i] = id
   if redis.call('SISMEMBER', KEYS[2], id) == 0 then
     local entry = redis.call('XADD', KEYS[1], '*', unpack(fields))
     if prepaid then bill(fields) end
-    if current then
-      count(entry, fields)
-      summed = entry
-    end
+    appended[#appended + 1] = {entry, fields}
   end
 end
-if not current then
-  local most = #rows + COUNTED_TOGETHER
-  local entries = redis.call('XRANGE', KEYS[1], summed and '(' .. summed or '-', '+', 'COUNT', most)
-  for _, entry in ipairs(entries) do
-    count(entry[1], entry[2])
-    summed = entry[1]
+-- Hands to `each` what stands behind a mark: the rows of this call, or first what others have left there.
+local function catch_up(mark, each)
+  local done = redis.call('GET', mark)
+  local entries = appended
+  if last and last[1] ~= done then
+    local most = #rows + COUNTED_TOGETHER
+    entries = redis.call('XRANGE', KEYS[1], done and '(' .. done or '-', '+', 'COUNT', most)
+    if #entries == most then left = 1 end
   end
-  if #entries == most then left = 1 end
+  for _, entry in ipairs(entries) do each(entry[1], entry[2]) end
+  if #entries > 0 then redis.call('SET', mark, entries[#entries][1]) end
 end
-if summed ~= before then redis.call('SET', KEYS[3], summed) end
+catch_up(KEYS[3], count)
+catch_up(KEYS[9], index)
 local function save(all, base)
   for org, found in pairs(all) do
     for name, sum in pairs(found) do
@@ -120,7 +138,7 @@ local function save(all, base)
         redis.call('SADD', set, org)
         redis.call('ZADD', base, month[1], set)
       end
-      redis.call('HSET', key, name, string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %.0f', unpack(sum, 2)))
+      redis.call('HSET', key, name, string.format(SUM_FORMAT, unpack(sum, 2)))
     end
   end
 end
@@ -131,6 +149,10 @@ for org, list in pairs(latest) do
   redis.call('LPUSH', key, unpack(list))
   redis.call('LTRIM', key, 0, LAST_RECENT)
   if ARGV[7] ~= '' then redis.call('PEXPIRE', key, ARGV[7]) end
+end
+for key, list in pairs(indexed) do
+  redis.call('RPUSH', key, unpack(list))
+  if ARGV[8] ~= '' then redis.call('PEXPIREAT', key, string.format('%.0f', (list.day + 1) * 86400000 + ARGV[8])) end
 end
 if #ids > 0 then
   if ARGV[2] == '1' then redis.call('DEL', KEYS[2]) end

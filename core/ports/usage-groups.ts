@@ -1,0 +1,66 @@
+/** Sums of the ledger by what somebody asks for: a day, a model, a backend. */
+import { addUse, noUse, type UsageSum, type UsageTotals } from './store.ts'
+
+/** By name, what a sum belongs to; '' where it has none. */
+export const GROUPS = {
+  organization: sum => sum.organization,
+  key: sum => sum.key_id,
+  model: sum => sum.model,
+  provider: sum => sum.provider,
+  backend: sum => [sum.provider, sum.provider_model].filter(Boolean).join('/'),
+  surface: sum => sum.surface,
+  outcome: sum => sum.outcome,
+  /** The value of the tag that the filter names. */
+  tag: sum => sum.tag ?? '',
+  hour: sum => `${isoOf(sum).slice(0, 13)}:00Z`,
+  day: sum => isoOf(sum).slice(0, 10),
+  month: sum => isoOf(sum).slice(0, 7),
+} as const satisfies Record<string, (sum: UsageSum) => string>
+export type Group = keyof typeof GROUPS
+
+const NOT_BY_TAG: readonly string[] = ['provider', 'backend', 'surface', 'outcome'] satisfies Group[]
+
+/** Why sums of this tag, or of all rows, cannot be grouped so; null: they can. */
+export function faultByTag(groups: readonly string[], tag: string | undefined): string | null {
+  if (tag === undefined) return groups.includes('tag') ? 'tag needs the name of a tag, too' : null
+  const untold = groups.find(name => NOT_BY_TAG.includes(name))
+  return untold === undefined ? null : `sums of a tag do not tell ${untold}; take it out`
+}
+
+const isoOf = ({ time }: UsageSum): string => new Date(time).toISOString()
+
+export interface GroupedUse {
+  /** One for each group that was asked for. */
+  names: string[]
+  sums: UsageTotals
+}
+
+/** More groups than an answer may have. */
+export class TooManyGroups extends Error {}
+
+/**
+ * @param groups what names the group of a sum
+ * @param most groups
+ * @returns the groups in ascending order of their names
+ * @throws TooManyGroups
+ */
+export async function sumBy(
+  pages: AsyncIterable<UsageSum[]>,
+  groups: readonly ((sum: UsageSum) => string)[],
+  most = Number.POSITIVE_INFINITY,
+): Promise<GroupedUse[]> {
+  const found = new Map<string, GroupedUse>()
+  for await (const page of pages) {
+    for (const sum of page) {
+      const names = groups.map(of => of(sum))
+      const key = names.join('\n')
+      let group = found.get(key)
+      if (!group) {
+        if (found.size >= most) throw new TooManyGroups(`more than ${most} groups`)
+        found.set(key, (group = { names, sums: noUse() }))
+      }
+      addUse(group.sums, sum)
+    }
+  }
+  return [...found.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, group]) => group)
+}

@@ -1,0 +1,47 @@
+/** The provider's side of an exchange: who answered, what it counted, and what that costs the operator. */
+import type { ProviderUsage } from '../../core/canon/events.ts'
+import { costAt } from '../../core/canon/money.ts'
+import type { CallReport } from '../../core/plugin.ts'
+import type { ProviderSide } from '../../core/ports/store.ts'
+
+/**
+ * @param call what `upstream` says of the calls; undefined where there were none
+ * @param report the provider's own, as far as there is one
+ * @param counted what the gateway itself counted of all prompts that were sent, and of the output, delivered or not
+ */
+export function sideOf(
+  call: Pick<CallReport, 'served' | 'promptTaken'> | undefined,
+  report: ProviderUsage | null,
+  counted: { input: number; output: number },
+): ProviderSide {
+  const backend = call?.served
+  // A provider that has the prompt and did not answer may charge for it: what, nobody has said.
+  if (!backend) return call?.promptTaken ? {} : { provider_cost: 0 }
+  const side: ProviderSide = {
+    provider_model: backend.model,
+    service_tier: report?.tier ?? '',
+    rounds: report?.rounds?.count ?? 1,
+  }
+  const prompts = report?.rounds ?? report
+  if (report && prompts) {
+    side.provider_input = prompts.prompt
+    side.provider_cached = prompts.cached
+    side.provider_cache_write = prompts.cacheWrite
+    side.provider_cache_write_1h = prompts.cacheWriteHour
+    side.provider_output = report.output
+    side.provider_reasoning = report.reasoning
+    if (prompts.prompt !== undefined) side.counted_input = counted.input
+    if (report.output !== undefined) side.counted_output = counted.output
+  }
+  if (backend.cost)
+    side.provider_cost = costAt(backend.cost, {
+      prompt: side.provider_input ?? counted.input,
+      cached: side.provider_cached ?? 0,
+      cacheWrite: side.provider_cache_write ?? 0,
+      cacheWriteHour: side.provider_cache_write_1h ?? 0,
+      output: side.provider_output ?? counted.output,
+      searches: report?.searches ?? 0,
+      ...(report?.tier !== undefined && { tier: report.tier }),
+    })
+  return side
+}
