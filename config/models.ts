@@ -1,12 +1,11 @@
 /** Reads `providers` and `models`: what is served, by whom, at what price. */
-import type { CostRates } from '../core/canon/money.ts'
 import type { Backend, Dialect } from '../core/ports/dialect.ts'
 import type { Arrives } from '../core/tools/vocabulary.ts'
 import { place } from './check-chain.ts'
 import { absolutePaths } from './files.ts'
 import { installCommand, isInstalled } from './modules.ts'
 import { type PresetFacts, withPreset, withQuirks } from './presets.ts'
-import { readPrice, warnOfOtherRates } from './prices.ts'
+import { readCost, readPrice, warnOfOtherRates } from './prices.ts'
 import type { Report } from './report.ts'
 import { type backend as backendSchema, model as modelSchema, type Names, provider, withNames } from './schema.ts'
 import type { Path } from './source.ts'
@@ -18,7 +17,6 @@ import type { Limits, ModelConfig, OrganizationConfig, ProviderConfig, VendorAut
  * providers/.
  */
 export type DialectFacts = Readonly<Record<string, Facts & { readonly variants?: Readonly<Record<string, Facts>> }>>
-type CostConfig = NonNullable<Arrives<typeof backendSchema>['cost']>
 type Facts = Pick<Dialect, 'capabilities' | 'embeddings' | 'keyless' | 'outputCap' | 'packages' | 'settings'>
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
@@ -226,9 +224,8 @@ export function readModels(
       ),
     )
     const usable = backends.filter(b => b !== null)
-    if (checked.serves === 'embeddings') checkEmbeddings(checked, usable, path, dialects, report)
-    else if (checked.price && checked.price.output === undefined)
-      report.error([...path, 'price'], `the price of ${id} needs 'output', in USD per million tokens`, 'key')
+    checkOutputRates(checked, id, path, report)
+    if (checked.serves === 'embeddings') checkEmbeddings(usable, path, dialects, report)
     const assumed = usable.find(({ dialect }) => dialects[dialect]!.outputCap !== undefined)
     if (assumed && checked.max_output_tokens === null && checked.serves === 'text') {
       const { dialect } = assumed
@@ -254,15 +251,23 @@ export function readModels(
   return models
 }
 
-function checkEmbeddings(
-  { price }: Arrives<typeof modelSchema>,
-  backends: readonly Backend[],
+/** Text has a rate for output, in the price and in the costs of its backends; embeddings have none. */
+function checkOutputRates(
+  { serves, price, backends }: Arrives<typeof modelSchema>,
+  id: string,
   path: Path,
-  dialects: DialectFacts,
   report: Report,
 ): void {
-  if (price?.output)
-    report.error([...path, 'price', 'output'], 'a model for embeddings writes no output; remove its price')
+  const costs = backends.map(({ cost }, i) => ['cost', [...path, 'backends', i, 'cost'], cost] as const)
+  for (const [what, at, rates] of [['price', [...path, 'price'], price] as const, ...costs]) {
+    if (serves === 'embeddings' && rates?.output)
+      report.error([...at, 'output'], `a model for embeddings writes no output; remove its ${what}`)
+    if (serves === 'text' && rates && rates.output === undefined)
+      report.error(at, `the ${what} of ${id} needs 'output', in USD per million tokens`, 'key')
+  }
+}
+
+function checkEmbeddings(backends: readonly Backend[], path: Path, dialects: DialectFacts, report: Report): void {
   const able = Object.keys(dialects).filter(name => dialects[name]!.embeddings)
   for (const [i, { dialect }] of backends.entries())
     if (!able.includes(dialect))
@@ -387,16 +392,6 @@ function resolveBackend(
     contextWindow: raw.context_window ?? undefined,
     maxOutputTokens: maxOutputTokens ?? undefined,
     settings: { provider: provider.settings, backend: apart(raw, names.settings.backend).settings },
-    ...(raw.cost && { cost: ratesOf(raw.cost) }),
-  }
-}
-
-/** Like prices: what is cached costs a tenth of input, and what is written to a cache as much as input. */
-function ratesOf({ input, output = 0, cached, cache_write = input, ...of }: CostConfig): CostRates {
-  return {
-    ...{ input, output, cached: cached ?? Math.round(input / 10), cache_write },
-    cache_write_1h: of.cache_write_1h ?? cache_write,
-    search: of.search ?? 0,
-    tiers: of.tiers,
+    ...(raw.cost && { cost: readCost(raw.cost, (at, words) => report.error([...path, 'cost', ...at], words)) }),
   }
 }

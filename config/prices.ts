@@ -1,10 +1,11 @@
 /** Reads price lists: of models, and those of plans and organizations that take their place. */
-import { type CostRates, formatUsd, type Price, type Rates } from '../core/canon/money.ts'
+import { type CostRates, formatUsd, type Price, type Rates, type TokenCost } from '../core/canon/money.ts'
 import type { Arrives } from '../core/tools/vocabulary.ts'
-import type { priceList } from './schema.ts'
+import type { backend, priceList } from './schema.ts'
 import type { Path } from './source.ts'
 
 export type RawPrice = Arrives<typeof priceList>
+type RawCost = NonNullable<Arrives<typeof backend>['cost']>
 
 /**
  * A price, with its steps in order.
@@ -16,33 +17,50 @@ export function readPrice(
   list: string | undefined,
   tell: (path: Path, message: string) => void,
 ): Price {
-  const above = steps?.map(step => step.above) ?? []
+  return { ...rates, ...(steps && { steps: inOrder(steps, tell) }), ...(list !== undefined && { list }) }
+}
+
+function inOrder<S extends { above: number }>(steps: readonly S[], tell: (path: Path, message: string) => void): S[] {
+  const above = steps.map(step => step.above)
   const twin = above.findIndex((tokens, i) => above.indexOf(tokens) < i)
   if (twin >= 0) tell(['steps', twin, 'above'], `an earlier step is above ${above[twin]} too; write one of them`)
-  return {
-    ...rates,
-    ...(steps && { steps: [...steps].sort((a, b) => a.above - b.above) }),
-    ...(list !== undefined && { list }),
-  }
+  return steps.toSorted((a, b) => a.above - b.above)
 }
 
-type Written<R> = { [K in keyof R]: string }
+/**
+ * The cost of a backend. Like a price: what is cached costs a tenth of input, and what is written to a cache as much as
+ * input.
+ * @param tell as of `readPrice`
+ */
+export function readCost(raw: RawCost, tell: (path: Path, message: string) => void): CostRates {
+  const whole = ({ input, output = 0, cached, cache_write = input, cache_write_1h }: RawRates): TokenCost => ({
+    ...{ input, output, cached: cached ?? Math.round(input / 10), cache_write },
+    cache_write_1h: cache_write_1h ?? cache_write,
+  })
+  const { steps, search = 0, tiers } = raw
+  return {
+    ...whole(raw),
+    ...(steps && { steps: inOrder(steps, tell).map(step => ({ above: step.above, ...whole(step) })) }),
+    ...{ search, tiers },
+  }
+}
+type RawRates = Pick<RawCost, 'input' | 'output' | 'cached' | 'cache_write' | 'cache_write_1h'>
 
 /** Rates as gateway.yaml has them: pico-USD per token are millionths of USD per million tokens. */
-const writtenRates = <R extends Rates>(rates: R) =>
-  Object.fromEntries(Object.entries(rates).map(([name, rate]) => [name, formatUsd(rate * 1000)])) as Written<R>
+const writtenRates = (rates: Rates): Record<string, string> =>
+  Object.fromEntries(Object.entries(rates).map(([name, rate]) => [name, formatUsd(rate * 1000)]))
+
+const written = ({ steps, ...rates }: Rates & { steps?: readonly (Rates & { above: number })[] }) => ({
+  ...writtenRates(rates),
+  ...(steps && { steps: steps.map(({ above, ...rates }) => ({ above, ...writtenRates(rates) })) }),
+})
 
 /** A price as gateway.yaml has it, in USD per million tokens. */
-export function writtenPrice({ list: _, steps, ...rates }: Price) {
-  return {
-    ...writtenRates(rates),
-    ...(steps && { steps: steps.map(({ above, ...rates }) => ({ above, ...writtenRates(rates) })) }),
-  }
-}
+export const writtenPrice = ({ list: _, ...price }: Price) => written(price)
 
 /** The cost of a backend as gateway.yaml has it. */
 export const writtenCost = ({ search, tiers, ...rates }: CostRates) => ({
-  ...{ ...writtenRates(rates), search: formatUsd(search, 9), tiers },
+  ...{ ...written(rates), search: formatUsd(search, 9), tiers },
 })
 
 /**

@@ -461,18 +461,11 @@ const rates = {
   cached: price('USD per million cached input tokens. Left out: a tenth of input.'),
   cache_write: price('USD per million input tokens that a provider wrote to its cache. Left out: as input.'),
 }
-const stepOfPrice = object(
-  {
-    above: { type: 'integer', minimum: 1, description: 'Tokens of the prompt.' } as Schema<number>,
-    ...rates,
-  },
-  ['above', 'input', 'output'],
-)
-const steps = list(
-  stepOfPrice,
-  'What the whole request costs where its prompt has more tokens than `above`; of several, the highest holds.',
-  { minItems: 1, maxItems: 16 },
-)
+const above: Schema<number> = { type: 'integer', minimum: 1, description: 'Tokens of the prompt.' }
+const STEPS =
+  'What the whole request costs where its prompt has more tokens than `above`; of several, the highest holds.'
+const MOST_STEPS = { minItems: 1, maxItems: 16 }
+const steps = list(object({ above, ...rates }, ['above', 'input', 'output']), STEPS, MOST_STEPS)
 export const priceList = object({ ...rates, steps }, ['input', 'output'], { description: 'USD per million tokens.' })
 /** A model's own price. */
 const modelPrice = object(
@@ -480,14 +473,16 @@ const modelPrice = object(
   ['input'],
   { description: 'USD per million tokens.' },
 )
+const costRates = {
+  ...rates,
+  cache_write_1h: price('USD per million that a provider keeps in its cache for an hour. Left out: as cache_write.'),
+}
 const cost = nullable(
   object(
     {
-      ...rates,
+      ...costRates,
       output: price('USD per million output tokens, reasoning included; embeddings have none.'),
-      cache_write_1h: price(
-        'USD per million that a provider keeps in its cache for an hour. Left out: as cache_write.',
-      ),
+      steps: list(object({ above, ...costRates }, ['above', 'input', 'output']), STEPS, MOST_STEPS),
       search: {
         type: ['number', 'string'],
         format: 'usd',

@@ -1,7 +1,7 @@
 import { asGatewayError, printable } from '../core/canon/errors.ts'
 import { answer, definePlugin, deny, type Exchange, type Reply } from '../core/plugin.ts'
 import type { Store, UsageFilter } from '../core/ports/store.ts'
-import { GROUPS, type GroupedUse, sumBy, TooManyGroups } from '../core/ports/usage-groups.ts'
+import { faultByTag, GROUPS, type GroupedUse, sumBy, TooManyGroups } from '../core/ports/usage-groups.ts'
 import { counting, type Refusal } from './admission/counting.ts'
 import { type Identity, identity } from './shared/slots.ts'
 
@@ -11,7 +11,7 @@ const MOST_DAYS = 92
 const MOST_GROUPS = 5000
 
 /** What a caller may group by. The others of `GROUPS` tell of backends. */
-const OWN_GROUPS = ['hour', 'day', 'month', 'model', 'key'] as const
+const OWN_GROUPS = ['hour', 'day', 'month', 'model', 'key', 'tag'] as const
 type OwnGroup = (typeof OWN_GROUPS)[number]
 
 /**
@@ -20,7 +20,7 @@ type OwnGroup = (typeof OWN_GROUPS)[number]
  */
 export const ownUsage = definePlugin({
   name: 'own-usage',
-  summary: 'Answers with what the organization or key used, by day, model and key.',
+  summary: 'Answers with what the organization or key used, by day, model, key and tag.',
   needs: [identity],
   terminal: true,
   create(_, { store }) {
@@ -83,7 +83,7 @@ interface Question {
   groups: OwnGroup[]
 }
 
-const PARAMETERS = ['since', 'until', 'group_by', 'key', 'model']
+const PARAMETERS = ['since', 'until', 'group_by', 'key', 'model', 'tag']
 
 function questionOf({ organization, key }: Identity, query: URLSearchParams, now: number): Question | Reply {
   for (const name of query.keys())
@@ -100,10 +100,13 @@ function questionOf({ organization, key }: Identity, query: URLSearchParams, now
   const range = { since: Math.floor(since / HOUR) * HOUR, until: Math.ceil(until / HOUR) * HOUR }
   if (range.until - range.since > MOST_DAYS * 24 * HOUR)
     return wrong('since', `'since' and 'until' are more than ${MOST_DAYS} days apart; ask for less at once.`)
-  const groups = (query.get('group_by') ?? 'day,model').split(',')
+  const tag = query.get('tag') ?? undefined
+  const groups = (query.get('group_by') ?? (tag === undefined ? 'day,model' : 'day,tag')).split(',')
   const other = groups.find(name => !OWN_GROUPS.includes(name as OwnGroup))
   if (other !== undefined)
     return wrong('group_by', `'group_by' has ${JSON.stringify(printable(other))}; it takes ${OWN_GROUPS.join(', ')}.`)
+  const fault = faultByTag(groups, tag)
+  if (fault !== null) return wrong('group_by', `'group_by': ${fault}.`)
   const only = query.get('key')
   const own = key.usage === 'key'
   if (own && only !== null && only !== key.id)
@@ -114,6 +117,7 @@ function questionOf({ organization, key }: Identity, query: URLSearchParams, now
       org: organization.id,
       ...(own ? { key: key.id } : only !== null && { key: only }),
       ...(model !== null && { model }),
+      ...(tag !== undefined && { tag }),
       ...range,
     },
     groups: groups as OwnGroup[],

@@ -2,6 +2,7 @@
 import { GatewayError } from '../core/canon/errors.ts'
 import type { EmbeddingsForm } from '../core/ports/dialect.ts'
 import { JsonBytes, pastBlanks } from '../core/tools/json-bytes.ts'
+import { count, parseObject } from './loose-json.ts'
 import { OutboundHeaders } from './outbound-headers.ts'
 
 const HEADERS = new OutboundHeaders(apiKey => ({ authorization: `Bearer ${apiKey}` }))
@@ -21,6 +22,8 @@ export const openAiEmbeddings: EmbeddingsForm = {
       const found = vectorsOf(Buffer.from(text))
       if (found === null || found.count !== inputs) return push({ type: 'error', error: malformed() })
       push({ type: 'vectors', json: found.json })
+      const prompt = count(parseObject(found.usage)?.['prompt_tokens'])
+      if (prompt !== undefined) push({ type: 'usage', usage: { prompt, output: 0, reasoning: 0 } })
       push({ type: 'finish', reason: 'stop' })
     },
     end: () => undefined,
@@ -34,25 +37,32 @@ function malformed(): GatewayError {
 }
 
 /**
- * The member `data` of a reply as it is written, and how many entries it has; null when it is no list. It is found by
- * the brackets: millions of numbers would take seconds to parse and to write again, and some would be spelled otherwise.
+ * The members `data` and `usage` of a reply as they are written, and how many entries `data` has; null when it is no
+ * list. They are found by the brackets: millions of numbers would take seconds to parse and to write again, and some
+ * would be spelled otherwise.
  */
-function vectorsOf(bytes: Buffer): { json: string; count: number } | null {
+function vectorsOf(bytes: Buffer): { json: string; count: number; usage: string } | null {
+  const found = { data: [0, 0], usage: [0, 0] }
   let at = pastBlanks(bytes, 0)
   if (bytes[at] !== BRACE) return null
-  for (;;) {
+  do {
     const from = pastBlanks(bytes, at + 1)
-    if (bytes[from] !== QUOTE) return null
-    const colon = pastBlanks(bytes, endOf(bytes, from))
-    if (bytes[colon] !== COLON) return null
+    if (bytes[from] !== QUOTE) break
+    const named = endOf(bytes, from)
+    const colon = pastBlanks(bytes, named)
+    if (bytes[colon] !== COLON) break
     const value = pastBlanks(bytes, colon + 1)
     const end = endOf(bytes, value)
-    if (bytes.toString('latin1', from, value).startsWith('"data"')) {
-      if (bytes[value] !== BRACKET || bytes[end - 1] !== CLOSED) return null
-      return { json: bytes.toString('utf8', value, end), count: entriesOf(bytes, value) }
-    }
+    const name = bytes.toString('latin1', from + 1, named - 1)
+    if (name === 'data' || name === 'usage') found[name] = [value, end]
     at = pastBlanks(bytes, end)
-    if (bytes[at] !== COMMA) return null
+  } while (bytes[at] === COMMA)
+  const [value, end] = found.data as [number, number]
+  if (bytes[value] !== BRACKET || bytes[end - 1] !== CLOSED) return null
+  return {
+    json: bytes.toString('utf8', value, end),
+    count: entriesOf(bytes, value),
+    usage: bytes.toString('utf8', ...(found.usage as [number, number])),
   }
 }
 

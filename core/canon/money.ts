@@ -29,7 +29,7 @@ export interface PricedUsage {
 }
 
 /** The step of a price that holds for a prompt of so many tokens; undefined below the first. */
-function stepAt({ steps }: Price, input: number) {
+function stepAt<S extends { above: number }>({ steps }: { steps?: readonly S[] }, input: number): S | undefined {
   return steps?.findLast(({ above }) => input > above)
 }
 
@@ -70,19 +70,30 @@ export function cost(usage: PricedUsage, price: Price): number {
   return nano > BigInt(Number.MAX_SAFE_INTEGER) ? Number.MAX_SAFE_INTEGER : Number(nano)
 }
 
-/**
- * What a backend costs the operator: in whole pico-USD per token, a search in nano-USD. A service tier multiplies the
- * cost by its factor; one that is not named has the factor 1.
- */
-export interface CostRates extends Required<Rates> {
+/** In whole pico-USD per token. */
+export interface TokenCost extends Required<Rates> {
   /** Of cache writes that the provider keeps for an hour. */
   cache_write_1h: number
+}
+/**
+ * What a backend costs the operator. A service tier multiplies the cost of tokens by its factor; one that is not named
+ * has the factor 1.
+ */
+export interface CostRates extends TokenCost {
+  /** As those of a price. */
+  steps?: readonly (TokenCost & { above: number })[]
+  /** nano-USD. */
   search: number
   tiers: Readonly<Record<string, number>>
 }
 
-/** The counts that a provider charges for. `prompt` includes the three parts that follow; `cacheWrite` the last one. */
+/**
+ * The counts that a provider charges for, over all its requests. `prompt` includes the three parts that follow,
+ * `cacheWrite` the last one.
+ */
 export interface Charged {
+  /** The prompts of several requests are taken to be of one length, where a step goes by it. */
+  requests: number
   prompt: number
   cached: number
   cacheWrite: number
@@ -98,12 +109,13 @@ export function costAt(rates: CostRates, charged: Charged): number {
   const cached = Math.min(wholeTokens(charged.cached), prompt)
   const written = Math.min(wholeTokens(charged.cacheWrite), prompt - cached)
   const hour = Math.min(wholeTokens(charged.cacheWriteHour), written)
+  const of = stepAt(rates, prompt / charged.requests) ?? rates
   const pico =
-    (prompt - cached - written) * rates.input +
-    cached * rates.cached +
-    (written - hour) * rates.cache_write +
-    hour * rates.cache_write_1h +
-    wholeTokens(charged.output) * rates.output
+    (prompt - cached - written) * of.input +
+    cached * of.cached +
+    (written - hour) * of.cache_write +
+    hour * of.cache_write_1h +
+    wholeTokens(charged.output) * of.output
   const factor =
     (charged.tier !== undefined && Object.hasOwn(rates.tiers, charged.tier) && rates.tiers[charged.tier]) || 1
   const nano = Math.round((pico * factor) / 1000) + wholeTokens(charged.searches) * rates.search

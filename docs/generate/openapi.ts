@@ -283,9 +283,13 @@ const USAGE: Json = {
   parameters: [
     question('since', '`2026-11-01` or `2026-11-01T12:00:00Z`; default is the first of the running UTC month.'),
     question('until', 'The same, at most 92 days later; default is now.'),
-    question('group_by', 'Of `hour`, `day`, `month`, `model`, `key`, comma-separated; default is `day,model`.'),
+    question(
+      'group_by',
+      'Of `hour`, `day`, `month`, `model`, `key`, `tag`, comma-separated; default is `day,model`, or `day,tag` with `tag`.',
+    ),
     question('key', 'The use of this key alone.'),
     question('model', 'The use of this model alone.'),
+    question('tag', 'The name of a tag: the use that has it, by its values unless `group_by` leaves `tag` out.'),
   ],
   responses: {
     '200': { description: 'The sums.', headers: LIMITED, content: json('UsageList') },
@@ -369,11 +373,11 @@ const OTHERS: Json = {
       shape(
         {
           object: exactly('usage'),
-          ...{ hour: text, day: text, month: text, model: text, key: text },
+          ...{ hour: text, day: text, month: text, model: text, key: text, tag: text },
           ...{ requests: count, input_tokens: count, cached_tokens: count, cache_write_tokens: count },
           ...{ output_tokens: count, reasoning_tokens: count, searches: count, cost_nano_usd: count },
         },
-        ['hour', 'day', 'month', 'model', 'key'],
+        ['hour', 'day', 'month', 'model', 'key', 'tag'],
       ),
     ),
   }),

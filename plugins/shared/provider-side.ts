@@ -17,11 +17,8 @@ export function sideOf(
   const backend = call?.served
   // A provider that has the prompt and did not answer may charge for it: what, nobody has said.
   if (!backend) return call?.promptTaken ? {} : { provider_cost: 0 }
-  const side: ProviderSide = {
-    provider_model: backend.model,
-    service_tier: report?.tier ?? '',
-    rounds: report?.rounds?.count ?? 1,
-  }
+  const requests = report?.rounds?.count ?? 1
+  const side: ProviderSide = { provider_model: backend.model, service_tier: report?.tier ?? '', rounds: requests }
   const prompts = report?.rounds ?? report
   if (report && prompts) {
     side.provider_input = prompts.prompt
@@ -35,6 +32,7 @@ export function sideOf(
   }
   if (backend.cost)
     side.provider_cost = costAt(backend.cost, {
+      requests,
       prompt: side.provider_input ?? counted.input,
       cached: side.provider_cached ?? 0,
       cacheWrite: side.provider_cache_write ?? 0,

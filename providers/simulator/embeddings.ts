@@ -25,11 +25,16 @@ export function simulatedEmbeddings(asked: Body | undefined): { status: number; 
     const bytes = Buffer.from(Float32Array.from(vector).buffer)
     return { object: 'embedding', index, embedding: format === 'base64' ? bytes.toString('base64') : vector }
   })
+  const tokens = inputs.reduce((sum, each) => sum + tokensOf(each), 0)
   return {
     status: 200,
-    body: { object: 'list', data, model, usage: { prompt_tokens: 1, total_tokens: 1 } },
+    body: { object: 'list', data, model, usage: { prompt_tokens: tokens, total_tokens: tokens } },
   }
 }
+
+/** An id is one token, and four characters of a text. */
+const tokensOf = (input: string | unknown[]): number =>
+  typeof input === 'string' ? Math.ceil(input.length / 4) : input.length
 
 /** Numbers of length 1 together, from the digests of the text. */
 function vectorOf(text: string, size: number): number[] {

@@ -388,14 +388,20 @@ test('listed aliases are aliases, for surfaces that there are', async () => {
 })
 
 test('models for embeddings have backends that make them and no price for output; others need one', async () => {
-  const model = (members: string, dialect = 'openai-chat') =>
+  const model = (members: string, dialect = 'openai-chat', backend = '') =>
     small({
       providers: `providers:\n  local: { dialect: ${dialect}, base_url: simulator }`,
-      models: `models:\n  eb1: { context_window: 9, ${members} backends: [{ provider: local, model: m }] }`,
+      models: `models:\n  eb1: { context_window: 9, ${members} backends: [{ provider: local, model: m${backend} }] }`,
     })
   const { config, errors } = await loadText(model('serves: embeddings, price: { input: 1 },'))
   assert.deepEqual(lines(errors), [])
   assert.deepEqual(config!.models['eb1']!.price, { input: 1e6, output: 0 })
+  const costs = 'cost: { input: 2, search: "0.01", steps: [{ above: 9, input: 4, output: 1, cache_write: 5 }] }'
+  const costed = await loadText(model('serves: embeddings,', 'openai-chat', `, ${costs}`))
+  assert.deepEqual(costed.config!.models['eb1']!.backends[0]!.cost, {
+    ...{ input: 2e6, output: 0, cached: 2e5, cache_write: 2e6, cache_write_1h: 2e6, search: 1e7, tiers: {} },
+    steps: [{ above: 9, input: 4e6, output: 1e6, cached: 4e5, cache_write: 5e6, cache_write_1h: 5e6 }],
+  })
   await faults([
     [
       'a dialect without them',
@@ -406,6 +412,23 @@ test('models for embeddings have backends that make them and no price for output
     ],
     ['a price', model('serves: embeddings, price: { input: 1, output: 1 },'), '9:76', 'no output; remove its price'],
     ['no price of output', model('price: { input: 1 },'), '9:29', "needs 'output'"],
+    ['no cost of output', model('', 'openai-chat', ', cost: { input: 1 }'), '9:70', "the cost of eb1 needs 'output'"],
+    [
+      'a cost of output',
+      model('serves: embeddings,', 'openai-chat', ', cost: { input: 1, output: 1 }'),
+      '9:115',
+      'no output; remove its cost',
+    ],
+    [
+      'two steps of a cost',
+      model(
+        '',
+        'openai-chat',
+        `, cost: { input: 1, output: 1, steps: [${'{ above: 5, input: 1, output: 1 },'.repeat(2)}] }`,
+      ),
+      '9:150',
+      'an earlier step is above 5 too',
+    ],
   ])
 })
 

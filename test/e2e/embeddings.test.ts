@@ -10,7 +10,11 @@ import { defaultYaml, KEY, startGateway, type TestGateway } from './harness.ts'
 const PIPELINE =
   'pipelines:\n  embeddings: [auth, validation, idempotency, model-access, embeddings, admission, upstream, usage-capture, header-stamp]'
 const ROUTE = 'routes:\n  - { match: POST /v1/embeddings, surface: embeddings, pipeline: embeddings }'
-const withEmbeddings = (url: string, backends = '[{ provider: chat, model: sim-embed }]', organization = '') =>
+const withEmbeddings = (
+  url: string,
+  backends = '[{ provider: chat, model: sim-embed, cost: { input: 0.5 } }]',
+  organization = '',
+) =>
   defaultYaml(url, { organization })
     .replace('pipelines:', PIPELINE)
     .replace('routes:', ROUTE)
@@ -49,6 +53,13 @@ test('[EMB-1] the SDK gets a vector for each input, as floats and from base64, a
     [row.surface, row.model, row.input_tokens, row.output, row.outcome, row.cost],
     ['embeddings', 'embed', tokens, 0, 'completed', tokens * 2000],
   )
+  // The simulator counts four characters as a token.
+  const theirs = input.reduce((sum, text) => sum + Math.ceil(text.length / 4), 0)
+  assert.deepEqual(
+    [row.provider_model, row.provider_input, row.counted_input, row.provider_output, row.counted_output],
+    ['sim-embed', theirs, tokens, 0, 0],
+  )
+  assert.deepEqual([row.provider_cost, row.price_used, row.price_output, row.rounds], [theirs * 500, 'model', 0, 1])
 })
 
 for (const [what, input, tokens] of [
@@ -186,6 +197,7 @@ for (const [what, status, body, expected] of [
       if (status === 200 && response.status === 200) assert.ok(text.includes('[1e-05, 0.10, -0]'), text)
       const row = (await gateway.ledger()).at(-1)!
       assert.equal(row.cost > 0, response.status === 200)
+      assert.equal(row.provider_input, response.status === 200 ? 9 : undefined)
     } finally {
       await gateway.close()
       server.close()

@@ -15,6 +15,7 @@ before(async () => {
   t = await startGateway({
     yaml: url =>
       defaultYaml(url, {
+        plugins: { 'usage-capture': '{ tags: { team: { from: header.x-team } } }' },
         organization: '    limits: { requests_per_minute: 60, tokens_per_minute: 90000, monthly_spend_usd: 50 }',
       }).replace(
         '\n  other:\n',
@@ -29,16 +30,16 @@ before(async () => {
   await ask(KEY, 'eb1-preview')
   await ask(KEY, 'eb1-fast-preview')
   await ask(HOLDER, 'eb1-preview')
-  await ask(HOLDER, 'eb1-preview')
+  await ask(HOLDER, 'eb1-preview', 'blue')
   await ask(OTHER, 'eb1-preview')
   await t.gateway.store.ledger.flush()
 })
 after(() => t.close())
 
-async function ask(key: string, model: string): Promise<void> {
+async function ask(key: string, model: string, team = ''): Promise<void> {
   const response = await fetch(`${t.url}/v1/chat/completions`, {
     method: 'POST',
-    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', 'x-team': team },
     body: JSON.stringify({ model, messages: [{ role: 'user', content: 'Hello there' }] }),
   })
   assert.equal(response.status, 200)
@@ -87,6 +88,12 @@ test('a key sees its own use by day and model; one that may see more, that of it
     rows.reduce((sum, row) => sum + row.cost, 0),
   )
   assert.deepEqual((await get('/v1/usage?group_by=key&key=key_test', LEAD)).body.data[0].requests, 2)
+  const tagged = (await get('/v1/usage?tag=team')).body.data
+  assert.deepEqual(
+    tagged.map((sum: any) => [sum.day, sum.tag, sum.requests, sum.cost_nano_usd]),
+    [[day, 'blue', 1, mine.find(row => row.tags)!.cost]],
+  )
+  assert.equal((await get('/v1/usage?tag=team&group_by=tag', OTHER)).body.data.length, 0)
   assert.deepEqual((await get('/v1/usage?group_by=key&model=nope')).body.data, [])
   assert.equal((await get('/v1/usage?group_by=key', OTHER)).body.data[0].requests, 1)
   assert.equal((await get('/v1/usage', 'sk-nobody')).status, 401)
@@ -104,7 +111,8 @@ test('a question that is not valid is refused with the cure', async () => {
     assert.match(body.error.message, words)
   }
   await refused('key=key_test', 'invalid_value', /sees its own use alone/)
-  await refused('group_by=backend', 'invalid_value', /takes hour, day, month, model, key/)
+  await refused('group_by=backend', 'invalid_value', /takes hour, day, month, model, key, tag/)
+  await refused('group_by=tag', 'invalid_value', /tag needs the name of a tag/)
   await refused('since=yesterday', 'invalid_value', /write 2026-11-01/)
   await refused('since=2026-01-01&until=2026-12-01', 'invalid_value', /more than 92 days/)
   await refused('org=other', 'unknown_parameter', /there are since, until/)

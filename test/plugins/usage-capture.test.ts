@@ -348,6 +348,27 @@ test('a row has both sides: who answered, its own counts, its cost, the price, a
   )
 })
 
+test('a row says whose price the bill has, and of which step', async () => {
+  const steps = [{ above: 99, input: 3_000_000, output: 9_000_000 }]
+  const priced = async (price: object, prompt: number, billing: 'standard' | 'free' = 'standard') => {
+    const { row } = await run([text('yes'), finish], {
+      slots: [
+        [identity, caller({ billing })],
+        [model, { ...modelOf(), price: { input: 1_000_000, output: 2_000_000, ...price } }],
+        [estimate, { input: prompt }],
+      ],
+    } as RunOptions<any>)
+    return [row.price_used, row.price_input, row.price_output, row.cost]
+  }
+  const words = countTokens('yes')
+  assert.deepEqual(await priced({ steps }, 99), ['model', 1_000_000, 2_000_000, 99_000 + 2000 * words])
+  assert.deepEqual(await priced({ steps, list: 'plan:gold' }, 100), [
+    ...['plan:gold>99', 3_000_000, 9_000_000],
+    300_000 + 9000 * words,
+  ])
+  assert.deepEqual(await priced({}, 100, 'free'), ['', undefined, undefined, 0])
+})
+
 test('each round of a search is paid for; the bill has the prompt once', async () => {
   const rounds = { count: 3, prompt: 900, cached: 300, cacheWrite: 0, cacheWriteHour: undefined }
   const one = await run([text('yes'), report({ prompt: 200, cached: 50, output: 9, searches: 2, rounds }), finish], {

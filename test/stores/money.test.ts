@@ -58,7 +58,7 @@ const costRates: CostRates = {
   ...{ input: 1_000_000, cached: 100_000, cache_write: 1_250_000, cache_write_1h: 2_000_000, output: 8_000_000 },
   ...{ search: 10_000_000, tiers: { flex: 0.5, priority: 2 } },
 }
-const charged = { prompt: 100, cached: 20, cacheWrite: 30, cacheWriteHour: 10, output: 5, searches: 1 }
+const charged = { requests: 1, prompt: 100, cached: 20, cacheWrite: 30, cacheWriteHour: 10, output: 5, searches: 1 }
 
 test('a provider charges each part at its own rate, by the tier that served; a search is not multiplied', () => {
   const tokens = 50_000 + 2_000 + 25_000 + 20_000 + 40_000
@@ -68,6 +68,27 @@ test('a provider charges each part at its own rate, by the tier that served; a s
   // A name of every object is no tier.
   for (const tier of ['default', 'constructor'])
     assert.equal(costAt(costRates, { ...charged, tier }), tokens + 10_000_000)
+})
+
+test('a provider charges the whole request at the step of its prompt; several requests share theirs equally', () => {
+  const dear = {
+    input: 3_000_000,
+    cached: 300_000,
+    cache_write: 3_000_000,
+    cache_write_1h: 4_000_000,
+    output: 9_000_000,
+  }
+  const stepped: CostRates = { ...costRates, steps: [{ above: 99, ...dear }] }
+  assert.equal(costAt(stepped, charged), costAt({ ...costRates, ...dear }, charged))
+  assert.equal(costAt(stepped, { ...charged, prompt: 99 }), costAt(costRates, { ...charged, prompt: 99 }))
+  assert.equal(
+    costAt(stepped, { ...charged, prompt: 198, requests: 2 }),
+    costAt(costRates, { ...charged, prompt: 198 }),
+  )
+  assert.notEqual(
+    costAt(stepped, { ...charged, prompt: 200, requests: 2 }),
+    costAt(costRates, { ...charged, prompt: 200 }),
+  )
 })
 
 test('what a provider reports never makes a cost negative, NaN or too large, and parts are no more than the whole', () => {
@@ -81,7 +102,7 @@ test('what a provider reports never makes a cost negative, NaN or too large, and
       count,
       count,
       (prompt, cached, cacheWrite, cacheWriteHour, output, searches) => {
-        const nano = costAt(costRates, { prompt, cached, cacheWrite, cacheWriteHour, output, searches })
+        const nano = costAt(costRates, { requests: 1, prompt, cached, cacheWrite, cacheWriteHour, output, searches })
         assert.ok(nano >= 0 && nano <= Number.MAX_SAFE_INTEGER && Number.isInteger(nano), `${nano}`)
       },
     ),
