@@ -1,13 +1,15 @@
 /**
- * The accounts page: finds organizations by the admin API, shows one, and changes its keys when the token may. The
+ * The accounts page: finds organizations by the admin API, shows one, and changes it and its keys when the token may. The
  * organization that is shown stands in the address: `#/acme`.
  */
-import { AccountDialogs } from './account-dialogs.mjs'
 import { AccountView } from './account-view.mjs'
 import { call, wordsOf } from './api.mjs'
+import { Dialog } from './dialog.mjs'
 import { attribute, h, Rows, text } from './dom.mjs'
 import { keepToken } from './feed.mjs'
 import { count } from './format.mjs'
+import { KeyDialogs } from './key-dialogs.mjs'
+import { OrganizationDialogs } from './organization-dialogs.mjs'
 import { themeButton } from './theme.mjs'
 
 const FIND_DELAY_MS = 250
@@ -18,16 +20,14 @@ const SHA256 = /^[0-9a-f]{64}$/i
 const SECRET = /^sk-/
 
 const at = id => document.getElementById(id)
-const view = new AccountView(at('account'), {
-  make: account => dialogs.make(account),
-  set: (account, key) => dialogs.set(account, key),
-  stage: (account, key) => dialogs.stage(account, key),
-  rotate: (account, key) => dialogs.rotate(account, key),
-  activate: (account, key) => dialogs.activate(account, key),
-  revoke: (account, key) => dialogs.revoke(account, key),
-  delete: (account, key) => dialogs.delete(account, key),
-})
-const dialogs = new AccountDialogs(at('dialog'), ended)
+const dialog = new Dialog(at('dialog'), ended)
+const organizations = new OrganizationDialogs(dialog, failed)
+const view = new AccountView(at('account'), organizations, new KeyDialogs(dialog))
+at('make-organization').addEventListener('click', () =>
+  organizations.make(id => {
+    location.hash = hashOf(id)
+  }),
+)
 themeButton(at('theme'))
 
 // ---- the token ------------------------------------------------------------------------------------------------------
@@ -49,8 +49,11 @@ async function enter() {
   at('login').hidden = true
   at('main').hidden = false
   at('other-token').hidden = caller.by === ''
+  at('make-organization').hidden = caller.role !== 'operate'
   const may =
-    caller.role === 'operate' ? 'may change keys' : 'may read; keys are changed with a token of the role operate'
+    caller.role === 'operate'
+      ? 'may change accounts'
+      : 'may read; accounts are changed with a token of the role operate'
   text(at('caller'), caller.by === '' ? `no token: you ${may}` : `${caller.by} ${may}`)
   search()
   show()
@@ -58,7 +61,7 @@ async function enter() {
 
 function lock(words) {
   caller = null
-  dialogs.dismiss()
+  dialog.dismiss()
   at('main').hidden = true
   at('login').hidden = false
   text(at('login-fault'), words)
@@ -256,7 +259,7 @@ async function show() {
       part(`audit?limit=10&organization=${encodeURIComponent(id)}`, 'entries'),
     ])
     // The dialog goes by what it was opened on.
-    if (chosen() !== id || dialogs.isOpen || !caller) return true
+    if (chosen() !== id || dialog.isOpen || !caller) return true
     shown = { ...body, etag, usage, exchanges, changes }
     view.show(shown, caller.role === 'operate')
     if (passing) say('')
@@ -277,6 +280,7 @@ async function ended(words, fault, changed) {
   } else say(words)
   passing = false
   if (fault || changed) await show()
+  if (changed) search()
   // The button that opened the dialog may have gone with its key.
   if (!opener || opener === document.body || opener.hidden || !opener.isConnected) at('account-title').focus()
 }
@@ -300,7 +304,7 @@ function toFind() {
 }
 
 async function refresh() {
-  if (caller && !document.hidden && !dialogs.isOpen && chosen() !== '') await show()
+  if (caller && !document.hidden && !dialog.isOpen && chosen() !== '') await show()
 }
 setInterval(refresh, REFRESH_MS)
 enter()

@@ -8,14 +8,19 @@ const STATUSES = { active: 'good', staged: 'warn', disabled: 'bad' }
 
 export class AccountView {
   #parent
-  #actions
+  #organizations
+  #keys
   #shown = null
   #parts = null
 
-  /** @param actions { make(account) }, and with a key { set, stage, rotate, activate, revoke, delete }(account, key) */
-  constructor(parent, actions) {
+  /**
+   * @param organizations { set, disable, enable, delete }(account)
+   * @param keys { make }(account), and with a key { set, stage, rotate, activate, revoke, delete }(account, key)
+   */
+  constructor(parent, organizations, keys) {
     this.#parent = parent
-    this.#actions = actions
+    this.#organizations = organizations
+    this.#keys = keys
   }
 
   /**
@@ -44,13 +49,22 @@ export class AccountView {
     const spend = h('dl')
     const limits = limitList()
     const noLimits = h('p', { class: 'muted' }, 'No limits.')
-    const make = h('button', { type: 'button', onclick: () => this.#actions.make(now) }, 'Make a key')
+    const actions = ORGANIZATION_ACTIONS.map(([action, words, when]) => ({
+      when,
+      node: h(
+        'button',
+        { type: 'button', onclick: () => this.#organizations[action](now) },
+        ...[words, h('span', { class: 'hidden' }, ' the organization')],
+      ),
+    }))
+    const tools = h('p', { class: 'tools' }, ...actions.map(({ node }) => node))
+    const make = h('button', { type: 'button', onclick: () => this.#keys.make(now) }, 'Make a key')
     const keys = h('ul', { class: 'keys' })
     const noKeys = h('p', { class: 'muted' }, 'No keys.')
     const keyRows = new Rows(
       keys,
       key => key.id,
-      key => keyRow(key, action => this.#actions[action](now, key.id)),
+      key => keyRow(key, action => this.#keys[action](now, key.id)),
     )
     const used = list(
       'Table of use',
@@ -115,6 +129,8 @@ export class AccountView {
       limits.update(account.limits)
       noLimits.hidden = account.limits.length > 0
       make.hidden = !mayChange
+      tools.hidden = !mayChange
+      for (const { node, when } of actions) node.hidden = !(mayChange && when(account))
       const alive = account.keys.filter(({ status }) => status !== 'revoked')
       const revoked = account.keys.filter(({ status }) => status === 'revoked')
       keyRows.show([...alive, ...revoked].map(key => ({ ...key, mayChange })))
@@ -131,6 +147,7 @@ export class AccountView {
       'div',
       {},
       badges,
+      tools,
       notes,
       part('Spend', [], h('div', { class: 'card pad' }, spend)),
       part('Limits', [], h('div', { class: 'card pad' }, limits.node, noLimits)),
@@ -199,6 +216,14 @@ function list(label, columns, key, make) {
     },
   }
 }
+
+/** What can be done with an organization, by its state. */
+const ORGANIZATION_ACTIONS = [
+  ['set', 'Change', () => true],
+  ['disable', 'Disable', ({ status }) => status !== 'disabled'],
+  ['enable', 'Enable', ({ status }) => status === 'disabled'],
+  ['delete', 'Delete', ({ leaves }) => leaves === null],
+]
 
 /** What can be done with a key, by its state. */
 const KEY_ACTIONS = [

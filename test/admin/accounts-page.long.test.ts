@@ -154,12 +154,12 @@ test('who may only read sees no button that changes; an organization of the file
   for (const [token, id, count] of [
     [READ, 'customer-7', 0],
     [OPERATE, 'acme', 0],
-    [OPERATE, 'customer-7', 9],
+    [OPERATE, 'customer-7', 12],
   ] as const) {
     const { page, complaints, close } = await openPage(token, id)
     await page.locator('#account .key').first().waitFor()
     assert.equal(await page.locator(changing).count(), count, `${token} ${id}`)
-    assert.match(await text(page, '#caller'), token === READ ? /token:ci may read; / : /token:ops may change keys/)
+    assert.match(await text(page, '#caller'), token === READ ? /token:ci may read; / : /token:ops may change accounts/)
     if (id === 'acme') assert.match(await text(page, '#account .alerts'), /stands in gateway\.yaml/)
     assert.deepEqual(complaints, [])
     await close()
@@ -273,7 +273,7 @@ test('a key is made, rotated and revoked by the keyboard alone; a secret is show
   assert.equal(await focused(page), 'Cancel')
   await press('Tab', 'Enter')
   await page.locator('#notice', { hasText: 'web is deleted.' }).waitFor()
-  assert.equal(await page.locator('#account li.key').count(), 2)
+  await eventually(async () => (await page.locator('#account li.key').count()) === 2)
 
   const { entries } = await api('GET', 'audit?organization=customer-33')
   assert.deepEqual(
@@ -282,6 +282,61 @@ test('a key is made, rotated and revoked by the keyboard alone; a secret is show
       operation => `${operation} token:ops`,
     ),
   )
+  assert.deepEqual(complaints, [])
+  await close()
+})
+
+test('an organization is made, changed, disabled, enabled and deleted', { skip }, async () => {
+  const { page, complaints, close } = await openPage(OPERATE)
+  const dialog = page.locator('#dialog')
+  const press = async (button: string, submit?: string) => {
+    await page.locator('#account button:visible, #make-organization', { hasText: button }).first().click()
+    if (submit) await dialog.locator('button', { hasText: submit }).click()
+  }
+  const settled = () => dialog.waitFor({ state: 'hidden' })
+  await page.fill('#find', 'new-')
+  await page.locator('#found', { hasText: 'Nothing is found' }).waitFor()
+  await press('Make an organization')
+  await page.fill('#key-id', 'new-one')
+  await page.fill('#org-name', 'New One Ltd')
+  await page.selectOption('#org-plan', 'tier1')
+  await page.fill('#org-limits', 'requests_per_day: many')
+  await dialog.locator('button', { hasText: 'Make the organization' }).click()
+  await page.locator('#dialog [role="alert"]', { hasText: 'requests_per_day' }).waitFor()
+  await page.fill('#org-limits', 'requests_per_day: 70\ndaily_spend_usd: 9.50')
+  await dialog.locator('button', { hasText: 'Make the organization' }).click()
+  await settled()
+  await page.locator('#account-title', { hasText: 'new-one' }).waitFor()
+  await page.locator('#list strong', { hasText: 'new-one' }).waitFor()
+  await page.locator('#account .badges', { hasText: 'New One Ltd · plan tier1' }).waitFor()
+
+  await press('Change the organization')
+  assert.equal(await page.inputValue('#org-limits'), 'requests_per_day: 70\ndaily_spend_usd: 9.50')
+  await page.selectOption('#org-plan', 'tier2')
+  await page.fill('#org-name', '')
+  await page.fill('#org-metadata', 'customer: cus_17\nseller = ann')
+  await page.fill('#org-limits', 'requests_per_day: 90')
+  await dialog.locator('button', { hasText: 'Change the organization' }).click()
+  await settled()
+  await page.locator('#account .badges', { hasText: 'plan tier2' }).waitFor()
+  assert.deepEqual((await api('GET', 'organizations/new-one')).settings, {
+    ...{ plan: 'tier2', metadata: { customer: 'cus_17', seller: 'ann' }, limits: { requests_per_day: 90 } },
+  })
+
+  await press('Disable the organization', 'Disable new-one')
+  await settled()
+  await page.locator('#account .badges', { hasText: 'disabled' }).waitFor()
+  await press('Enable the organization', 'Enable new-one')
+  await settled()
+  await page.locator('#account .badges', { hasText: 'active' }).waitFor()
+  await press('Delete the organization')
+  await page.selectOption('#grace', '7d')
+  await dialog.locator('button', { hasText: 'Delete new-one' }).click()
+  await settled()
+  await page.locator('#account .alerts', { hasText: 'It is removed after' }).waitFor()
+  const { leaves, status } = await api('GET', 'organizations/new-one')
+  assert.deepEqual([status, Math.round((Date.parse(leaves) - Date.now()) / 86_400_000)], ['disabled', 7])
+  assert.equal(await page.locator('#account button:visible', { hasText: 'Delete the organization' }).count(), 0)
   assert.deepEqual(complaints, [])
   await close()
 })
@@ -377,7 +432,7 @@ test('without any token it reads, and says why nothing can be changed', { skip }
   await page.locator('#account .key').waitFor()
   assert.match(
     await text(page, '#caller'),
-    /^no token: you may read; keys are changed with a token of the role operate/,
+    /^no token: you may read; accounts are changed with a token of the role operate/,
   )
   assert.equal(await page.locator('#other-token').isVisible(), false)
   assert.deepEqual(complaints, [])
