@@ -14,6 +14,7 @@ import { threadsBudget } from '../meter/index.ts'
 import { platformBudget } from '../plugins/admission/platform.ts'
 import { recallBudget } from '../plugins/conversation/memory.ts'
 import { fetchingBudget } from '../plugins/media/index.ts'
+import { usageBudget } from '../plugins/own-usage.ts'
 import { missesBudget } from '../plugins/shared/directory.ts'
 import { preparationBudget } from '../plugins/shared/preparation.ts'
 import { sentBudget } from '../plugins/shared/sent-bound.ts'
@@ -123,6 +124,6 @@ export const budgets: readonly Budget[] = [
   ...[missesBudget, preparationBudget, loopSlices, longWork],
   ...bodyBudgets,
   ...[threadsBudget, recallBudget, fetchingBudget, unsentBudget, platformBudget],
-  ...[queueBudget, sentBudget, replyReadsBudget, rememberedBudget, patternsBudget],
+  ...[queueBudget, sentBudget, replyReadsBudget, rememberedBudget, patternsBudget, usageBudget],
   ...ruled,
 ]

@@ -1,14 +1,34 @@
 import { asGatewayError, printable } from '../core/canon/errors.ts'
-import { answer, definePlugin, deny, type Exchange, type Reply } from '../core/plugin.ts'
+import type { Budget } from '../core/engine/budget.ts'
+import { answer, definePlugin, deny, type Exchange, type Reply, type SharedState, tenantOf } from '../core/plugin.ts'
 import type { Store, UsageFilter } from '../core/ports/store.ts'
 import { faultByTag, GROUPS, type GroupedUse, sumBy, TooManyGroups } from '../core/ports/usage-groups.ts'
+import { FairGate } from '../core/tools/fair.ts'
 import { counting, type Refusal } from './admission/counting.ts'
+import { disconnection } from './shared/disconnection.ts'
 import { type Identity, identity } from './shared/slots.ts'
 
 const HOUR = 3_600_000
 const MOST_DAYS = 92
 /** In one answer. */
 const MOST_GROUPS = 5000
+
+/** The sums of three months may be millions, so what one organization asks at once is read one after the other. */
+export const usageBudget = {
+  name: 'usage_looks',
+  bound: 'requests for `GET /v1/usage` whose sums are being read',
+  owner: 'tenant',
+  each: 1,
+  all: 4,
+  over: 'nothing: the next waits, as long as its client does',
+  figures: ({ shared }) => {
+    const { running: used, waiting } = usageGate(shared)
+    return { used, waiting }
+  },
+} as const satisfies Budget
+
+const usageGate = (shared: SharedState): FairGate =>
+  shared.use('own-usage', () => new FairGate(usageBudget.all, usageBudget.each))
 
 /** What a caller may group by. The others of `GROUPS` tell of backends. */
 const OWN_GROUPS = ['hour', 'day', 'month', 'model', 'key', 'tag'] as const
@@ -23,11 +43,12 @@ export const ownUsage = definePlugin({
   summary: 'Answers with what the organization or key used, by day, model, key and tag.',
   needs: [identity],
   terminal: true,
-  create(_, { store }) {
+  create(_, { store, shared }) {
     const take = counting(store)
+    const gate = usageGate(shared)
     return {
       forward(x) {
-        usageFor(store, x, take(x)).then(
+        usageFor(store, gate, x, take(x)).then(
           reply => x.reply(reply),
           error => x.fail(asGatewayError(error)),
         )
@@ -37,26 +58,32 @@ export const ownUsage = definePlugin({
   },
 })
 
-async function usageFor(store: Store, x: Exchange, taken: Refusal): Promise<Reply> {
+async function usageFor(store: Store, gate: FairGate, x: Exchange, taken: Refusal): Promise<Reply> {
   const refused = await taken
   if (refused) return refused
   const caller = x.get(identity)
   const asked = questionOf(caller, new URLSearchParams(x.incoming.query), x.clock.now())
   if ('kind' in asked) return asked
   const { filter, groups } = asked
+  const signal = disconnection(x)
+  let leave: (() => void) | undefined
   let found: GroupedUse[]
   try {
+    leave = await gate.enter(tenantOf(x), signal)
     found = await sumBy(
       store.usage(filter),
       groups.map(group => GROUPS[group]),
       MOST_GROUPS,
     )
   } catch (error) {
+    if (signal.aborted) return deny('provider_unavailable', { message: 'The client has left.' })
     if (!(error instanceof TooManyGroups)) throw error
     return wrong(
       'group_by',
       `The answer would have more than ${MOST_GROUPS} entries; ask for less time, or fewer groups.`,
     )
+  } finally {
+    leave?.()
   }
   return answer(200, {
     object: 'list',

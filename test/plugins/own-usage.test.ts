@@ -1,9 +1,12 @@
 /** `own-usage`: a terminal that answers from the sums by hour; test/e2e/own-usage.test.ts asks it over HTTP. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { createSharedState } from '../../core/engine/shared-state.ts'
+import type { UsageFilter } from '../../core/ports/store.ts'
 import { ownUsage } from '../../plugins/own-usage.ts'
 import { identity } from '../../plugins/shared/slots.ts'
 import { ManualClock, MemoryIncoming, runPlugin } from '../../plugins/testing.ts'
+import { eventually } from '../eventually.ts'
 import { intent, outcome } from '../stores/kit.ts'
 import { caller, memoryStore, OUT } from './kit.ts'
 
@@ -40,6 +43,38 @@ test('sums are of whole hours: the one in which the range begins, and the one in
       ['2026-11-21T11:00Z', 1],
     ],
   )
+})
+
+test('what one organization asks at once is read one after the other, and another does not wait for it', async () => {
+  const clock = new ManualClock()
+  const store = await memoryStore(clock)
+  const shared = createSharedState()
+  const started: (string | undefined)[] = []
+  const releases: (() => void)[] = []
+  const slow = new Proxy(store, {
+    get: (of, name) =>
+      name !== 'usage'
+        ? Reflect.get(of, name)
+        : async function* ({ org }: UsageFilter) {
+            started.push(org)
+            await new Promise<void>(resolve => releases.push(resolve))
+            yield []
+          },
+  })
+  const ask = (id: string) =>
+    runPlugin(ownUsage, {
+      ...{ store: slow, clock, shared, request: asked('') },
+      slots: [[identity, caller({ id }, { usage: 'key' })]],
+    })
+  const all = [ask('acme'), ask('acme'), ask('acme'), ask('other')]
+  await eventually(() => started.length === 2)
+  assert.deepEqual(started, ['acme', 'other'])
+  while (releases.length > 0) {
+    for (const release of releases.splice(0)) release()
+    await eventually(() => releases.length > 0 || started.length === 4)
+  }
+  for (const { status } of await Promise.all(all)) assert.equal(status, 200)
+  assert.deepEqual(started, ['acme', 'other', 'acme', 'acme'])
 })
 
 test('a store that does not answer is 503', async () => {
