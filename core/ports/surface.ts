@@ -176,6 +176,33 @@ export interface Encoder {
    * stream (on Chat Completions but for `annotations`, which only the body has).
    */
   body(): string
+  /** The stream, for reading it again, once it has begun; undefined for a reply that cannot be read again. */
+  readonly sent?: SentStream | undefined
+}
+
+/**
+ * A stream that can be read again from any event on, while it is made and afterwards. Its events are numbered from 0,
+ * and each reader gets them as the first client did, byte for byte.
+ */
+export interface SentStream {
+  /** The number of events so far. */
+  readonly count: number
+  /** About the bytes of memory that it holds. */
+  readonly size: number
+  /** How its texts were cut into events. With the finished object it makes the same stream again. */
+  events(): string
+  /** The reply object as it is now, JSON. */
+  object(): string
+  /** @param after the number of the last event that the reader has; -1 for none */
+  read(after: number): StreamReader
+}
+
+export interface StreamReader {
+  /**
+   * The next frame; '' for one that the reader has already.
+   * @param visible events from this number on are not to be seen yet: undefined is returned at the first of them
+   */
+  next(visible: number): string | undefined
 }
 
 /** The surfaces of a build, by name, in the order in which they are listed to people. */

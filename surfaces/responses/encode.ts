@@ -8,7 +8,7 @@
 
 import type { GatewayError } from '../../core/canon/errors.ts'
 import type { Citation, FinishEvent, FinishReason, StreamEvent, TokenLogprob, Usage } from '../../core/canon/events.ts'
-import type { EncodeContext, Encoder } from '../../core/ports/surface.ts'
+import type { EncodeContext, Encoder, SentStream } from '../../core/ports/surface.ts'
 import { appendAll } from '../../core/tools/append.ts'
 import { parseExactly } from '../../core/tools/json.ts'
 import { frameMembers, PLAIN_REFUSAL, type WireLogprob, wireLogprobs } from '../envelope.ts'
@@ -28,6 +28,7 @@ import {
 import type { IncompleteReason, Status, Warning } from './reply.ts'
 import { echoOf, IN_PROGRESS, type Progress, responseOf } from './response.ts'
 import type { ResponsesBody } from './schema.ts'
+import { ANNOTATION, EventLog, FAILURE, ITEM_DONE, KEEP_ALIVE, NEXT, ResponsesSentStream } from './sent-stream.ts'
 
 /** wire.md F.6. A reason that is not listed here means that the reply is complete. */
 const INCOMPLETE: Partial<Record<FinishReason, IncompleteReason>> = {
@@ -50,6 +51,10 @@ export class ResponsesEncoder implements Encoder {
   /** JSON of the members that repeat the request, without braces. */
   #echo = ''
   #sequence = 0
+  /** Only of a stream that is stored: it can be read again. */
+  readonly #log: EventLog | undefined
+  /** The members of the event `error`. */
+  #failure = ''
   #started = false
   #ended = false
   #progress: Progress = IN_PROGRESS
@@ -82,6 +87,7 @@ export class ResponsesEncoder implements Encoder {
     this.#withEncrypted = conversation.reasoning.includeEncrypted === true
     this.#withSources = include.includes('web_search_call.action.sources')
     this.#withLogprobs = conversation.sampling.logprobs
+    if (this.#streaming && conversation.store !== false) this.#log = new EventLog()
   }
 
   start(): string {
@@ -168,7 +174,8 @@ export class ResponsesEncoder implements Encoder {
       error: { code, message, type, param: error.param, request_id, ...rest },
       usage,
     }
-    return `${opening}${this.#frame('error', JSON.stringify(frame).slice(1, -1))}${this.#lifecycle('response.failed', this.#progress)}`
+    this.#failure = JSON.stringify(frame).slice(1, -1)
+    return `${opening}${this.#frame('error', this.#failure, FAILURE)}${this.#lifecycle('response.failed', this.#progress)}`
   }
 
   keepAlive(): string {
@@ -176,12 +183,27 @@ export class ResponsesEncoder implements Encoder {
     if (this.#framing === 'lines') return ''
     // The official accumulator refuses any event before response.created (wire.md D).
     if (!this.#started) return ': keep-alive\n\n'
+    this.#log?.event(KEEP_ALIVE)
     return `event: keepalive\ndata: {"type":"keepalive","sequence_number":${this.#sequence++}}\n\n`
   }
 
   body(): string {
     const output = JSON.stringify(this.#output).slice(1, -1)
     return responseOf(this.#context, this.#progress, output, echoOf(this.#context))
+  }
+
+  get sent(): SentStream | undefined {
+    const log = this.#log
+    if (!log) return undefined
+    const opening = responseOf(this.#context, IN_PROGRESS, '', this.#echo)
+    const parts = {
+      output: this.#output,
+      opening,
+      failure: () => this.#failure,
+      status: () => this.#progress.status,
+      object: () => this.body(),
+    }
+    return new ResponsesSentStream(log, parts, 2 * opening.length)
   }
 
   // ---- messages -----------------------------------------------------------------------------------------------------
@@ -202,13 +224,14 @@ export class ResponsesEncoder implements Encoder {
     this.#visible = true
     part.text += text
     let logprobs = '[]'
+    this.#log?.delta(text.length, this.#logprobs.length)
     if (this.#logprobs.length > 0) {
       appendAll(part.logprobs, this.#logprobs)
       if (this.#streaming) logprobs = JSON.stringify(this.#logprobs)
       this.#logprobs = []
     }
     if (!this.#streaming) return ''
-    return this.#frame(
+    return this.#unlogged(
       'response.output_text.delta',
       `${this.#inPart()},"delta":${JSON.stringify(text)},"logprobs":${logprobs}`,
     )
@@ -227,7 +250,7 @@ export class ResponsesEncoder implements Encoder {
     this.#visible = true
     part.refusal += text
     if (!this.#streaming) return ''
-    return this.#frame('response.refusal.delta', `${this.#inPart()},"delta":${JSON.stringify(text)}`)
+    return this.#delta('response.refusal.delta', this.#inPart(), text)
   }
 
   #onCitation(citation: Citation): string {
@@ -254,6 +277,7 @@ export class ResponsesEncoder implements Encoder {
     return this.#frame(
       'response.output_text.annotation.added',
       `${this.#inPart()},"annotation_index":${index},"annotation":${JSON.stringify(annotation)}`,
+      ANNOTATION,
     )
   }
 
@@ -335,7 +359,7 @@ export class ResponsesEncoder implements Encoder {
   #sendSummary(item: ReasoningItem, text: string): string {
     item.summary[this.#summary]!.text += text
     if (!this.#streaming) return ''
-    return this.#frame('response.reasoning_summary_text.delta', `${this.#inSummary()},"delta":${JSON.stringify(text)}`)
+    return this.#delta('response.reasoning_summary_text.delta', this.#inSummary(), text)
   }
 
   #closeSummary(item: ReasoningItem): string {
@@ -420,7 +444,7 @@ export class ResponsesEncoder implements Encoder {
     if (!this.#streaming || item.type === 'tool_search_call') return ''
     const event =
       item.type === 'function_call' ? 'response.function_call_arguments.delta' : 'response.custom_tool_call_input.delta'
-    return this.#frame(event, `${this.#inItem()},"delta":${JSON.stringify(text)}`)
+    return this.#delta(event, this.#inItem(), text)
   }
 
   #endCall(): string {
@@ -504,7 +528,8 @@ export class ResponsesEncoder implements Encoder {
     if (!this.#streaming) return ''
     const json = JSON.stringify(item)
     this.#done.push(json)
-    return out + this.#frame('response.output_item.done', `"output_index":${this.#output.length - 1},"item":${json}`)
+    const members = `"output_index":${this.#output.length - 1},"item":${json}`
+    return out + this.#frame('response.output_item.done', members, ITEM_DONE)
   }
 
   /**
@@ -523,7 +548,17 @@ export class ResponsesEncoder implements Encoder {
     return rest + this.#closeItem('incomplete')
   }
 
-  #frame(type: string, members: string): string {
+  #frame(type: string, members: string, kind = NEXT): string {
+    this.#log?.event(kind)
+    return this.#unlogged(type, members)
+  }
+
+  #delta(type: string, at: string, text: string): string {
+    this.#log?.delta(text.length, 0)
+    return this.#unlogged(type, `${at},"delta":${JSON.stringify(text)}`)
+  }
+
+  #unlogged(type: string, members: string): string {
     if (this.#framing === 'lines') return `{"type":"${type}","sequence_number":${this.#sequence++},${members}}\n`
     return `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.#sequence++},${members}}\n\n`
   }
