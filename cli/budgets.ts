@@ -17,6 +17,7 @@ import { fetchingBudget } from '../plugins/media/index.ts'
 import { usageBudget } from '../plugins/own-usage.ts'
 import { missesBudget } from '../plugins/shared/directory.ts'
 import { preparationBudget } from '../plugins/shared/preparation.ts'
+import { readableBudget } from '../plugins/shared/readable.ts'
 import { sentBudget } from '../plugins/shared/sent-bound.ts'
 import { unsentBudget } from '../plugins/shared/unsent.ts'
 import { rememberedBudget } from '../plugins/upstream/breaker.ts'
@@ -124,6 +125,6 @@ export const budgets: readonly Budget[] = [
   ...[missesBudget, preparationBudget, loopSlices, longWork],
   ...bodyBudgets,
   ...[threadsBudget, recallBudget, fetchingBudget, unsentBudget, platformBudget],
-  ...[queueBudget, sentBudget, replyReadsBudget, rememberedBudget, patternsBudget, usageBudget],
+  ...[queueBudget, sentBudget, replyReadsBudget, rememberedBudget, patternsBudget, usageBudget, readableBudget],
   ...ruled,
 ]

@@ -25,7 +25,7 @@ import type {
 import type { Incoming } from './ports/listener.ts'
 import type { SearchProviders } from './ports/search.ts'
 import type { Outcome, RecordKind, Store } from './ports/store.ts'
-import type { Surface } from './ports/surface.ts'
+import type { SentStream, Surface } from './ports/surface.ts'
 import type { Clock } from './tools/clock.ts'
 import { type Slot, slot } from './tools/slot.ts'
 import type { Schema } from './tools/vocabulary.ts'
@@ -129,6 +129,18 @@ export interface Exchange extends CallFacts, CallSink {
    * to its finish.
    */
   wholeReply(): string | undefined
+  /**
+   * The stream that is being sent, or was, on a surface whose streams can be read again. Undefined before its head, and
+   * for every other reply.
+   */
+  readonly sentStream: SentStream | undefined
+  /**
+   * Lets the exchange run on without its client. When that disconnects after the head of a stream was sent, the reply is
+   * made to its end as if the client took it, and is billed so; `clientGone` stays false. Call it on the way down, once.
+   * @param watch is told when others can read more of the stream
+   * @returns takes it back: a client that has disconnected is gone from then on, and the upstream is cancelled
+   */
+  runOn(watch: StreamWatch): () => void
 
   // -- for terminals --
   /**
@@ -188,6 +200,17 @@ export interface SentTap {
   head(status: number, headers: readonly (readonly [string, string])[]): void
   bytes(bytes: Uint8Array): void
   end(whole: boolean): void
+}
+
+/** Is told how a reply goes on that others may read beside its client. */
+export interface StreamWatch {
+  /** The client was sent what `sentStream` has by now. Called once for each read from upstream, and for keep-alives. */
+  more(): undefined
+  /**
+   * The exchange is over. Called once, whatever became of it.
+   * @param whole the stream came to its end, with a terminal event or an error frame
+   */
+  end(whole: boolean): undefined
 }
 
 /** How core pauses, resumes and stops a terminal's upstream. */
@@ -508,4 +531,4 @@ export type * from './ports/call.ts'
 export { SearchFailed, type SearchOptions, type SearchProvider } from './ports/search.ts'
 export type { Clock } from './tools/clock.ts'
 export { emptySlots, type Slot, slot } from './tools/slot.ts'
-export type { Conversation, Incoming, StreamEvent, SurfaceName }
+export type { Conversation, Incoming, SentStream, StreamEvent, SurfaceName }

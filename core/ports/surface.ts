@@ -198,12 +198,21 @@ export interface SentStream {
 }
 
 export interface StreamReader {
+  /** The number of the next event. */
+  readonly sequence: number
   /**
    * The next frame; '' for one that the reader has already.
    * @param visible events from this number on are not to be seen yet: undefined is returned at the first of them
    */
   next(visible: number): string | undefined
 }
+
+/** The headers of a stream of server-sent events. */
+export const SSE_HEADERS: HeaderList = [
+  ['content-type', 'text/event-stream; charset=utf-8'],
+  ['cache-control', 'no-cache, no-transform'],
+  ['x-accel-buffering', 'no'],
+]
 
 /** The surfaces of a build, by name, in the order in which they are listed to people. */
 export type SurfaceTable = Readonly<Record<SurfaceName, Surface>>

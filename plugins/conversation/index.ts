@@ -17,6 +17,7 @@ import { duration, object, size } from '../../core/tools/vocabulary.ts'
 import { counting } from '../admission/counting.ts'
 import { ModelAccess } from '../model-access/access.ts'
 import { type Asked, allAsked, askedBy, isNarrowed, refusalOf, refusalOfUnknown } from '../model-access/asked.ts'
+import { type ReadableResponse, readableOf } from '../shared/readable.ts'
 import {
   type Adjusted,
   adjusted,
@@ -54,7 +55,12 @@ interface Recording {
   stored?: Promise<void>
   /** What the request asked for; set with the turn. */
   asked?: Asked
+  /** Set where the request asked that its response can be read while it runs, and runs on without its client. */
+  readable?: ReadableResponse
 }
+
+/** The header of a request whose stream can be read while it runs (RESP-9). */
+const RESUMABLE = 'x-sluice-resumable'
 
 /**
  * Public id of the open reasoning item. It is made at the item's first delta, and is also the handle of the item's
@@ -98,6 +104,7 @@ export const conversationPlugin = definePlugin({
     const replies = new RetainedReplies(context.store, context.secret, context.clock)
     const access = new ModelAccess(context.config)
     const takeOne = counting(context.store)
+    const readable = readableOf(context.shared)
 
     function onRequest(x: Exchange): undefined | Reply | Promise<undefined | Reply> {
       const conversation = x.get(parsedConversation)
@@ -112,6 +119,8 @@ export const conversationPlugin = definePlugin({
       const connection = x.incoming.connection
       const retains =
         formOf(conversation).retains === true && (conversation.store !== false || connection !== undefined)
+      const resumable = formOf(conversation).retains === true && isResumable(x, conversation, retrievable)
+      if (typeof resumable === 'object') return resumable
       if (retains)
         x.set(recording, {
           recorder: new ReplyRecorder(),
@@ -119,6 +128,7 @@ export const conversationPlugin = definePlugin({
           handedOn: conversation,
           summaries: conversation.reasoning.summary !== undefined,
           local: conversation.store === false && connection ? ConnectionMemory.of(connection) : undefined,
+          ...(resumable && { readable: readable.run(x, x.get(identity).organization.id, () => askedBy(x)) }),
         })
       if (conversation.previousResponseId === undefined) return complete(x, conversation)
       return recall(x, conversation, conversation.previousResponseId).then(found =>
@@ -305,7 +315,8 @@ export const conversationPlugin = definePlugin({
           // A reply whose end the client did not wait for is billed for what was delivered (BILL-3). It is not
           // retained, whether the upstream was cancelled or drained: otherwise the rest could be had unpaid, by
           // continuing it.
-          const retained = !kept || x.clientGone || retainReply(x, kept)
+          const unwanted = x.clientGone || kept?.readable?.deleted
+          const retained = !kept || unwanted || retainReply(x, kept)
           push(withWarnings(event, retained ? undefined : notRetained(options.max_retained), x.peek(adjusted)))
           return undefined
         }
@@ -315,16 +326,18 @@ export const conversationPlugin = definePlugin({
         return undefined
       },
       onSettle(x, { outcome, error }) {
-        const { stored, asked } = x.peek(recording) ?? {}
+        const { stored, asked, readable } = x.peek(recording) ?? {}
         if (!stored) return undefined
-        if (outcome === 'client_gone' || error) {
+        if (outcome === 'client_gone' || error || readable?.deleted) {
           forget(x, stored)
           return undefined
         }
         const object = retrievable && x.wholeReply()
         if (!object) return undefined
         const { organization } = x.get(identity)
-        const saved = replies.keep(organization.id, `resp_${x.objectId}`, object, asked, options.retain)
+        const reply = { object, asked, events: x.sentStream?.events() ?? '' }
+        const saved = replies.keep(organization.id, `resp_${x.objectId}`, reply, options.retain)
+        readable?.stores(saved)
         // The reply does not wait for it, and is not lost with it: it can be continued, and not be retrieved.
         if (saved instanceof Promise)
           saved.catch(err => context.log.warn({ request_id: x.id, err }, 'a response object was not stored'))
@@ -333,6 +346,29 @@ export const conversationPlugin = definePlugin({
     }
   },
 })
+
+/** Whether the request asks for a stream that can be read while it runs; the refusal where it can't. */
+function isResumable(x: Exchange, { store, stream, generate }: Conversation, retrievable: boolean): boolean | Reply {
+  const value = x.incoming.headers.get(RESUMABLE)
+  if (value === undefined || value === 'false') return false
+  if (value !== 'true') {
+    return deny('bad_request', { message: `The ${RESUMABLE} header must be true or false.`, param: RESUMABLE })
+  }
+  if (!stream || generate === false) return false
+  if (store === false) {
+    return deny('invalid_value', {
+      message: `'store' is false, and ${RESUMABLE} asks for a response that can be read again. Leave one of them out.`,
+      param: 'store',
+    })
+  }
+  if (!retrievable) {
+    return deny('unsupported_parameter', {
+      message: `${RESUMABLE} is not offered here: this service gives out no stored responses. Leave the header out.`,
+      param: RESUMABLE,
+    })
+  }
+  return true
+}
 
 /** The end of a reply, with what its client should know of it. */
 function withWarnings(

@@ -16,19 +16,25 @@ export function shown(id: string): string {
   return /^[\w.-]{1,80}$/.test(id) ? ` ${id}` : ''
 }
 
-/** A response object, and what its request asked for. */
+/** A response object, and what is kept beside it. */
 export interface Reply {
   /** JSON text; undefined for a response that can be continued and not be retrieved. */
   object: string | undefined
-  /** Undefined in what 0.1.0 stored. */
+  /** What its request asked for; undefined in what 0.1.0 stored. */
   asked: Asked | undefined
+  /**
+   * How its stream was cut into events (`SentStream.events`); '' for a response that was not streamed. Undefined where a
+   * release stored it that kept none: it may have been streamed.
+   */
+  events?: string | undefined
 }
 
 /**
- * What was asked for stands before the other members of the object, as base64url. A gateway of 0.1.0 that serves from the
- * same store sends it along as a member that clients ignore; objects themselves begin with `id`.
+ * What is kept beside it stands before the other members of the object, as base64url. A gateway of 0.1.0 that serves from
+ * the same store sends it along as members that clients ignore; objects themselves begin with `id`.
  */
 const ASKED = '{"asked":"'
+const EVENTS = '{"events":"'
 
 export class RetainedReplies {
   readonly #store: Store
@@ -41,11 +47,15 @@ export class RetainedReplies {
     this.#clock = clock
   }
 
-  /** @param object JSON text of an object with members */
-  keep(organization: string, id: string, object: string, asked: Asked | undefined, ttlMs: number): MaybePromise<void> {
-    const text = asked
-      ? `${ASKED}${Buffer.from(JSON.stringify(asked)).toString('base64url')}",${object.slice(1)}`
-      : object
+  /** @param reply its `object` is JSON text of an object with members */
+  keep(
+    organization: string,
+    id: string,
+    { object, asked, events }: Reply & { object: string },
+    ttlMs: number,
+  ): MaybePromise<void> {
+    let text = events === undefined ? object : before(object, EVENTS, events)
+    if (asked) text = before(text, ASKED, Buffer.from(JSON.stringify(asked)).toString('base64url'))
     const sealed = this.#sealer.seal(organization, text)
     return this.#store.records.put(organization, 'reply', id, sealed, ttlMs, this.#clock.now())
   }
@@ -55,10 +65,13 @@ export class RetainedReplies {
     const sealed = await this.#store.records.get(organization, 'reply', id, this.#clock.now())
     const text = sealed && (this.#sealer.open(organization, sealed) as string | null)
     if (text === null) return null
-    if (!text.startsWith(ASKED)) return { object: text, asked: undefined }
-    const end = text.indexOf('"', ASKED.length)
-    const asked = JSON.parse(Buffer.from(text.slice(ASKED.length, end), 'base64url').toString()) as Asked
-    return { object: `{${text.slice(end + 2)}`, asked }
+    const [rest, asked] = behind(text, ASKED)
+    const [object, events] = behind(rest, EVENTS)
+    return {
+      object,
+      asked: asked === undefined ? undefined : (JSON.parse(Buffer.from(asked, 'base64url').toString()) as Asked),
+      events,
+    }
   }
 
   /**
@@ -95,6 +108,18 @@ export class RetainedReplies {
     await records.delete(organization, 'response', id)
     await records.delete(organization, 'reply', id)
   }
+}
+
+/** A JSON object with one more member at its beginning. */
+function before(object: string, opening: string, value: string): string {
+  return `${opening}${value}",${object.slice(1)}`
+}
+
+/** Takes such a member off again. @returns the object without it, and its value where it was there */
+function behind(object: string, opening: string): [string, string | undefined] {
+  if (!object.startsWith(opening)) return [object, undefined]
+  const end = object.indexOf('"', opening.length)
+  return [`{${object.slice(end + 2)}`, object.slice(opening.length, end)]
 }
 
 /** The model that a response object names; undefined when it names none. */

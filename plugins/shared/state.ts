@@ -13,6 +13,7 @@ import type { Pools } from '../upstream/pools.ts'
 import type { RetryBudgets } from '../upstream/retry-budget.ts'
 import type { Accounts, Directory } from './directory.ts'
 import type { Preparation } from './preparation.ts'
+import type { ReadableStreams } from './readable.ts'
 import type { Unsent } from './unsent.ts'
 
 /** Made by `directoryOf`: accounts of the store that this process has read. */
@@ -23,6 +24,8 @@ export const accountsKey: SharedKey<WeakMap<GatewayConfig['organizations'], Acco
 export const preparationKey: SharedKey<Preparation> = { name: 'preparation' }
 /** Made by `unsentOf`: bytes of admitted requests that no provider has taken and answered yet. */
 export const unsentKey: SharedKey<Unsent> = { name: 'unsent' }
+/** Made by `readableOf`: responses whose streams can be read at present. */
+export const readableKey: SharedKey<ReadableStreams> = { name: 'readable' }
 /** Made by `platformOf`: how many exchanges run. */
 export const platformKey: SharedKey<Platform> = { name: 'platform' }
 /** Made by `standingsOf`: what was last seen of the limits of each caller. */

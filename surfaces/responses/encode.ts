@@ -158,11 +158,10 @@ export class ResponsesEncoder implements Encoder {
     let opening = this.#started ? '' : this.start()
     opening += this.#settlePart()
     this.#ended = true
-    const members = frameMembers(error, this.#context.requestId)
-    const { code, message, type, request_id, retry_after_seconds, ...rest } = members
-    const frame: Record<string, unknown> = { code, message, param: error.param, request_id }
-    if (retry_after_seconds !== undefined) frame['retry_after_seconds'] = retry_after_seconds
-    frame['error'] = { type, code, message, request_id, ...rest }
+    const { code, message, type, request_id, retry_after_seconds, ...rest } = frameMembers(
+      error,
+      this.#context.requestId,
+    )
     if (this.#open) {
       this.#open.status = 'incomplete'
       if (this.#streaming && this.#done.length < this.#output.length) this.#done.push(JSON.stringify(this.#open))
@@ -174,7 +173,7 @@ export class ResponsesEncoder implements Encoder {
       error: { code, message, type, param: error.param, request_id, ...rest },
       usage,
     }
-    this.#failure = JSON.stringify(frame).slice(1, -1)
+    this.#failure = errorEvent(error, this.#context.requestId)
     return `${opening}${this.#frame('error', this.#failure, FAILURE)}${this.#lifecycle('response.failed', this.#progress)}`
   }
 
@@ -593,6 +592,15 @@ export class ResponsesEncoder implements Encoder {
       message: `Reasoning used ${usage.reasoning} tokens and all of ${budget}, so there is no visible output. Raise max_output_tokens, or lower reasoning.effort.`,
     }
   }
+}
+
+/** The members of the event `error`, without its number: JSON without braces. */
+export function errorEvent(error: GatewayError, requestId: string): string {
+  const { code, message, type, request_id, retry_after_seconds, ...rest } = frameMembers(error, requestId)
+  const event: Record<string, unknown> = { code, message, param: error.param, request_id }
+  if (retry_after_seconds !== undefined) event['retry_after_seconds'] = retry_after_seconds
+  event['error'] = { type, code, message, request_id, ...rest }
+  return JSON.stringify(event).slice(1, -1)
 }
 
 function parsed(args: string): unknown {

@@ -230,6 +230,10 @@ class Reader implements StreamReader {
     this.#after = after
   }
 
+  get sequence(): number {
+    return this.#sequence
+  }
+
   next(visible: number): string | undefined {
     if (this.#sequence >= visible) return undefined
     const kind = this.#number()

@@ -8,7 +8,7 @@ import { ManualClock } from '../../core/tools/clock.ts'
 import type { Retained } from '../../plugins/conversation/memory.ts'
 import { RetainedReplies } from '../../plugins/conversation/replies.ts'
 import { Sealer } from '../../plugins/conversation/seal.ts'
-import { retainedResponses } from '../../plugins/retained-responses.ts'
+import { retainedResponses } from '../../plugins/retained-responses/index.ts'
 import { identity } from '../../plugins/shared/slots.ts'
 import { runPlugin } from '../../plugins/testing.ts'
 import { caller, gatewayOf, heldStore, lateStore, memoryStore, modelOf, OUT } from './kit.ts'
@@ -34,7 +34,7 @@ const ask = (store: Store, method = 'GET', id = ID, organization = 'acme', clock
 async function stored(clock = new ManualClock()): Promise<Store> {
   const store = await memoryStore(clock)
   await store.records.put('acme', 'response', ID, Buffer.from('turn'), HOUR, clock.now())
-  await new RetainedReplies(store, SECRET, clock).keep('acme', ID, OBJECT, { models: [] }, HOUR)
+  await new RetainedReplies(store, SECRET, clock).keep('acme', ID, { object: OBJECT, asked: { models: [] } }, HOUR)
   return store
 }
 
@@ -122,7 +122,12 @@ const itemsIn = async (record: Partial<Retained>, key: Partial<KeyConfig> = {}, 
   const store = await memoryStore(clock)
   const sealed = new Sealer(SECRET).seal('acme', { system: [], ...record })
   await store.records.put('acme', 'response', ID, sealed, HOUR, clock.now())
-  await new RetainedReplies(store, SECRET, clock).keep('acme', ID, '{"model":"large"}', undefined, HOUR)
+  await new RetainedReplies(store, SECRET, clock).keep(
+    'acme',
+    ID,
+    { object: '{"model":"large"}', asked: undefined },
+    HOUR,
+  )
   clock.advance(now)
   const models = { small: modelOf({ id: 'small' }), large: modelOf({ id: 'large' }) }
   const { status, json } = await runPlugin(retainedResponses, {

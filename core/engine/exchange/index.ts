@@ -14,11 +14,11 @@
 
 import { advertise, asGatewayError, GatewayError, retryHeaders } from '../../canon/errors.ts'
 import type { FinishEvent, StreamEvent } from '../../canon/events.ts'
-import type { Logger, Reply, SentTap, Settlement, Slot, UpstreamControl } from '../../plugin.ts'
+import type { Logger, Reply, SentTap, Settlement, Slot, StreamWatch, UpstreamControl } from '../../plugin.ts'
 import { emptySlots } from '../../plugin.ts'
 import type { HeaderList, Incoming } from '../../ports/listener.ts'
 import type { Outcome } from '../../ports/store.ts'
-import { errorBody, type Surface } from '../../ports/surface.ts'
+import { errorBody, type SentStream, type Surface } from '../../ports/surface.ts'
 import type { Clock } from '../../tools/clock.ts'
 import type { Placed } from '../../tools/collections.ts'
 import { token } from '../../tools/ids.ts'
@@ -64,6 +64,8 @@ export class RunningExchange implements Placed, WayDownOwner, HoldsOwner, ReplyO
   readonly #life = new Lifetime()
   #objectId: string | undefined
   #upstream: UpstreamControl | null = null
+  /** A stream goes on when its client disconnects. */
+  #runsOn = false
   /** The finish of a reply whose earlier bytes a slow client has not taken yet. */
   #finish: FinishEvent | null = null
 
@@ -145,6 +147,17 @@ export class RunningExchange implements Placed, WayDownOwner, HoldsOwner, ReplyO
 
   wholeReply(): string | undefined {
     return this.#reply.wholeReply()
+  }
+  get sentStream(): SentStream | undefined {
+    return this.#reply.sentStream
+  }
+  runOn(watch: StreamWatch): () => void {
+    this.#runsOn = true
+    this.#reply.watch(watch)
+    return () => {
+      this.#runsOn = false
+      if (this.#reply.clientLeft) this.#onClientGone()
+    }
   }
 
   // ---- for terminals ------------------------------------------------------------------------------------------------
@@ -364,6 +377,7 @@ export class RunningExchange implements Placed, WayDownOwner, HoldsOwner, ReplyO
 
   #onClientGone(): void {
     if (this.closed) return
+    if (this.#runsOn && this.#reply.goesOn()) return this.drained()
     // If the control returns 'draining', the end of the upstream settles the exchange. An upstream that was paused
     // for a slow client may resume within this call. `clientLeft` comes first, so that none of its events is written
     // for the client: the write would pause the upstream again.

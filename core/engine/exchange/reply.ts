@@ -7,10 +7,11 @@ import {
   estimate,
   request,
   type SentTap,
+  type StreamWatch,
   usage,
 } from '../../plugin.ts'
 import type { HeaderList, OutgoingStream } from '../../ports/listener.ts'
-import { type EncodeContext, type Encoder, errorBody } from '../../ports/surface.ts'
+import { type EncodeContext, type Encoder, errorBody, type SentStream, SSE_HEADERS } from '../../ports/surface.ts'
 import { itemId } from '../../tools/ids.ts'
 import type { Ticker, Ticking } from '../../tools/ticker.ts'
 import { Taps } from './taps.ts'
@@ -26,12 +27,6 @@ import type { SentHead, WayBack } from './way-back.ts'
  * - `whole`: the whole response was sent at once
  */
 type ReplyState = 'open' | 'collecting' | 'opening' | 'frames' | 'bytes' | 'whole'
-
-const SSE_HEADERS: HeaderList = [
-  ['content-type', 'text/event-stream; charset=utf-8'],
-  ['cache-control', 'no-cache, no-transform'],
-  ['x-accel-buffering', 'no'],
-]
 
 /**
  * Text that was written since the last flush counts as the last bytes of a reply up to this length; more is sent before
@@ -76,6 +71,9 @@ export class ClientReply implements Ticking {
   /** The last frames of a stream, which `handOver` sends; null while the stream has no end. */
   #lastFrames: string | null = null
   #taps: Taps | null = null
+  #watch: StreamWatch | null = null
+  /** The client has disconnected from a stream that goes on without it: it is encoded, and sent to nobody. */
+  #left = false
   #status = 0
   #delivered = false
   #finished = false
@@ -110,6 +108,29 @@ export class ClientReply implements Ticking {
   onSent(tap: SentTap): void {
     this.#taps ??= new Taps(error => this.#x.logError(error, 'a tap of what is sent failed'))
     this.#taps.add(tap)
+  }
+
+  // ---- a stream that goes on without its client -----------------------------------------------------------------
+
+  watch(watch: StreamWatch): void {
+    this.#watch = watch
+  }
+  get sentStream(): SentStream | undefined {
+    return this.#state === 'frames' ? this.#encoder!.sent : undefined
+  }
+  get clientLeft(): boolean {
+    return this.#left
+  }
+
+  /**
+   * The client has disconnected.
+   * @returns false where nobody else can know of the reply, since no head of a stream was sent
+   */
+  goesOn(): boolean {
+    if (this.#state !== 'frames') return false
+    this.#left = true
+    this.#slow = false
+    return true
   }
 
   // ---- a reply of events --------------------------------------------------------------------------------------------
@@ -229,7 +250,8 @@ export class ClientReply implements Ticking {
   /** Sends a keep-alive when the stream has been silent for `keepAliveMs`. */
   tick(now: number): void {
     if (this.#state !== 'frames' || this.#back.upstreamEnded) return
-    if (now - this.#lastWriteMono < this.#x.host.keepAliveMs || this.#out!.buffered > 0) return
+    if (now - this.#lastWriteMono < this.#x.host.keepAliveMs) return
+    if (!this.#left && this.#out!.buffered > 0) return
     this.#write(this.#encoder!.keepAlive())
     this.flush()
   }
@@ -329,7 +351,7 @@ export class ClientReply implements Ticking {
   #write(data: string | Uint8Array): void {
     if (data === '' || !this.#out) return
     this.#firstByteMono ??= this.#x.clock.mono()
-    this.#out.write(data)
+    if (!this.#left) this.#out.write(data)
     this.#unflushed += data.length
     this.#taps?.bytes(data)
   }
@@ -339,7 +361,8 @@ export class ClientReply implements Ticking {
     if (this.#unflushed > 0) {
       this.#unflushed = 0
       this.#lastWriteMono = this.#x.clock.mono()
-      this.#slow = !this.#out!.flush()
+      this.#slow = !this.#left && !this.#out!.flush()
+      this.#watch?.more()
     }
     return !this.#slow
   }
@@ -354,16 +377,23 @@ export class ClientReply implements Ticking {
   /** Sends the end of the reply. */
   handOver(): void {
     const out = this.#out
+    const watch = this.#watch
+    const whole = this.#lastFrames !== null
     if (this.#whole) {
       const { status, headers, body } = this.#whole
       this.#whole = null
       this.#x.incoming.respond(status, headers, body)
     } else if (this.#lastFrames !== null) {
-      out!.write(this.#lastFrames)
+      const last = this.#lastFrames
       this.#lastFrames = null
-      out!.flush()
-      out!.end()
+      if (!this.#left) {
+        out!.write(last)
+        out!.flush()
+        out!.end()
+      }
     }
+    this.#watch = null
+    watch?.end(whole)
   }
 
   /**
@@ -372,8 +402,7 @@ export class ClientReply implements Ticking {
    */
   withdraw(error: GatewayError): void {
     if (this.#lastFrames !== null) {
-      this.#lastFrames = null
-      this.#out!.cut()
+      this.cut()
     } else if (this.#whole && this.#encoder) {
       const { errorForm, id } = this.#x
       const headers: HeaderList = [
