@@ -936,3 +936,115 @@ test('an exchange that fails by what was held resumes no upstream, and says noth
     ['start', 'text', 'error'],
   )
 })
+
+// ---- a stream that runs on without its client -----------------------------------------------------------------------
+
+/** A chain whose request runs on, with what its watch and its upstream are told. */
+async function runningOn(more: Plugin[] = []) {
+  const told: string[] = []
+  const upstream: string[] = []
+  let takeBack = () => {}
+  const watching = part('watching', {
+    onRequest(x) {
+      takeBack = x.runOn({
+        more: () => void told.push('more') as undefined,
+        end: whole => void told.push(whole ? 'whole' : 'cut') as undefined,
+      })
+      return undefined
+    },
+  })
+  let x!: Exchange
+  const held = terminal(reached => {
+    x = reached
+    x.control({
+      pause: () => void upstream.push('pause'),
+      resume: () => void upstream.push('resume'),
+      abort: reason => void upstream.push(reason) as undefined,
+    })
+  })
+  const r = await run([asks({ stream: true }), watching, ...more, held])
+  await turn()
+  const say = (what: string) => {
+    x.emit(text(what))
+    return x.flush()
+  }
+  const finish = () => {
+    x.emit({ type: 'finish', reason: 'stop' })
+    x.end()
+  }
+  return { r, x, told, upstream, say, finish, takeBack: () => takeBack() }
+}
+
+test('a stream that runs on ends as if its client were there, and sends it nothing more', async () => {
+  const { r, x, told, upstream, say, finish } = await runningOn()
+  say('one')
+  const sent = r.incoming.sent
+  r.incoming.abort()
+  assert.equal(say('two'), true)
+  assert.deepEqual([x.clientGone, x.closed, upstream.includes('client_gone')], [false, false, false])
+  assert.deepEqual(told, ['more', 'more'])
+  finish()
+  const { outcome, delivered } = await r.settled
+  assert.deepEqual([outcome, delivered, r.incoming.sent], ['completed', true, sent])
+  assert.deepEqual(told, ['more', 'more', 'whole'])
+})
+
+test('a slow client that leaves holds the rest back no longer: not the upstream, and not the end', async () => {
+  const { r, told, upstream, say, finish } = await runningOn()
+  r.incoming.fast = false
+  assert.equal(say('one'), false)
+  r.incoming.abort()
+  assert.deepEqual(upstream, ['resume'])
+  assert.equal(say('two'), true)
+  finish()
+  assert.deepEqual([(await r.settled).outcome, told.at(-1)], ['completed', 'whole'])
+
+  const waiting = await runningOn()
+  waiting.r.incoming.fast = false
+  waiting.say('one')
+  waiting.finish()
+  assert.equal(waiting.x.closed, false)
+  waiting.r.incoming.abort()
+  assert.deepEqual([(await waiting.r.settled).outcome, waiting.told.at(-1)], ['completed', 'whole'])
+})
+
+test('running on is for a stream whose head was sent, and can be taken back before or after its client left', async () => {
+  const early = await runningOn()
+  early.r.incoming.abort()
+  assert.deepEqual([(await early.r.settled).outcome, early.told], ['client_gone', ['cut']])
+
+  for (const first of ['leave', 'take back'] as const) {
+    const { r, told, upstream, say, takeBack } = await runningOn()
+    say('one')
+    if (first === 'leave') r.incoming.abort()
+    takeBack()
+    if (first === 'take back') {
+      assert.equal(upstream.includes('client_gone'), false)
+      r.incoming.abort()
+    }
+    assert.deepEqual(
+      [(await r.settled).outcome, upstream.at(-1), told],
+      ['client_gone', 'client_gone', ['more', 'cut']],
+    )
+  }
+})
+
+test('whoever watches a stream is told that it was cut when its outcome could not be written', async () => {
+  const failing = part('failing', { onSettle: () => Promise.reject(new Error('no store')) })
+  const { r, told, say, finish } = await runningOn([failing])
+  say('one')
+  r.incoming.abort()
+  finish()
+  await r.settled
+  assert.deepEqual(told, ['more', 'cut'])
+})
+
+test('keep-alives of a stream that runs on go on without its client', async () => {
+  const { r, told, say, finish } = await runningOn()
+  say('one')
+  r.incoming.abort()
+  r.clock.advance(20_000)
+  assert.deepEqual(told, ['more', 'more'])
+  finish()
+  await r.settled
+})
