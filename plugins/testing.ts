@@ -300,7 +300,7 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
     (type.startsWith('text/event-stream')
       ? incoming.sent
           .split('\n')
-          .filter(Boolean)
+          .filter(line => line.startsWith('{'))
           .map(line => JSON.parse(line))
       : [])
   return {

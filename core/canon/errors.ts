@@ -59,7 +59,9 @@ export const ERRORS = {
   missing_required_parameter: bad('A required member is missing.'),
   invalid_json: bad('The body is empty, is not JSON, or is not a JSON object.'),
   content_limit_exceeded: bad('Images, documents, replayed bytes, JSON nodes or nesting exceed the configured limit.'),
-  bad_request: bad('The x-excluded-models or Idempotency-Key header is malformed, or excludes the requested model.'),
+  bad_request: bad(
+    'The x-excluded-models, Idempotency-Key or x-sluice-resumable header is malformed, or excludes the requested model.',
+  ),
   request_exceeds_capacity: bad('The estimate is above one full minute of the token budget; it can never be admitted.'),
   context_length_exceeded: bad('The prompt is longer than the model window or the account maximum.'),
   request_requirements_unsatisfied: bad('No backend of the model can serve these requirements together.'),

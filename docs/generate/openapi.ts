@@ -161,6 +161,7 @@ function completion({ title, reply, errorReply, samples }: DescribedSurface): Js
           description: 'Comma-separated public model ids that must not be used.',
           schema: { type: 'string' },
         },
+        ...(reply === responses.reply ? [RESUMABLE] : []),
       ],
       requestBody: { required: true, content: json(requestOf(reply.name)) },
       responses: {
@@ -176,6 +177,14 @@ function completion({ title, reply, errorReply, samples }: DescribedSurface): Js
       },
     },
   }
+}
+
+const RESUMABLE: Json = {
+  name: 'X-Sluice-Resumable',
+  in: 'header',
+  description:
+    '`true`: the stream can be read again while it runs (`GET /v1/responses/{id}?stream=true`), and runs on without its client.',
+  schema: { type: 'string', enum: ['true', 'false'] },
 }
 
 const COUNT_TOKENS: Json = {
@@ -210,11 +219,29 @@ const FOUND = (status: number) => [401, 404, 500, 503].includes(status)
 
 const RESPONSE: Json = {
   operationId: 'retrieveResponse',
-  summary: 'A retained response',
-  parameters: BY_ID,
+  summary: 'A retained response, or its stream',
+  parameters: [
+    ...BY_ID,
+    {
+      name: 'stream',
+      in: 'query',
+      description: '`true`: its events again, as its client got them.',
+      schema: { type: 'boolean', default: false },
+    },
+    {
+      name: 'starting_after',
+      in: 'query',
+      description: 'The `sequence_number` of the last event that the client has: the stream begins behind it.',
+      schema: { type: 'integer', minimum: 0 },
+    },
+  ],
   responses: {
-    '200': { description: 'The response.', headers: LIMITED, content: json(responses.reply.name) },
-    ...failures(responses.errorReply.name, FOUND),
+    '200': {
+      description: 'The response; with `stream=true` as server-sent events.',
+      headers: LIMITED,
+      content: { ...json(responses.reply.name), 'text/event-stream': { schema: { type: 'string' } } },
+    },
+    ...failures(responses.errorReply.name, status => [400, 403, 429].includes(status) || FOUND(status)),
   },
 }
 

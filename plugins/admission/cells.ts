@@ -101,7 +101,7 @@ export function early({ cells }: CellSet, costs: boolean): readonly Cell[] {
 }
 
 /**
- * The bucket that counts of tokens, warm-ups and looks at usage and limits take from: the organization's requests per minute, apart from
+ * The bucket that `counting` takes from: the organization's requests per minute, apart from
  * completions.
  */
 export function countingCell({ limits }: OrganizationConfig): Cell | null {

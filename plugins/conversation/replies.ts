@@ -9,7 +9,7 @@ import { Sealer } from './seal.ts'
 
 /** Tells a client that a response is not known. One text for all reasons: it tells nobody what another one has. */
 export const notKnown = (id: string): string =>
-  `The response${shown(id)} is not known: it was not stored ('store' was false, or it was larger than what is retained), has expired, was deleted, or is another organization's.`
+  `The response${shown(id)} is not known: it was not stored ('store' was false, it did not come to its end, or it was larger than what is retained), has expired, was deleted, or is another organization's.`
 
 /** The id of a response in a sentence; nothing where it is none. */
 export function shown(id: string): string {

@@ -112,7 +112,9 @@ export const retainedResponses = definePlugin({
 })
 
 function unknown(id: string): Reply {
-  return deny('response_not_found', { message: notKnown(id) })
+  return deny('response_not_found', {
+    message: `${notKnown(id)} One that still runs is known to the gateway process that runs it, if its request had 'x-sluice-resumable: true', and to nobody else: ask again when it has ended.`,
+  })
 }
 
 /** What is known of a response that runs. */
