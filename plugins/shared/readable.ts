@@ -271,7 +271,7 @@ function full(): GatewayError {
 }
 function broken(): GatewayError {
   return new GatewayError('internal_error', {
-    message: 'The response broke off, and is not stored. Send its request again.',
+    message: 'The response broke off. Read it again; if it is not known then, send its request again.',
   })
 }
 

@@ -53,6 +53,7 @@ export class ResponsesEncoder implements Encoder {
   #sequence = 0
   /** Only of a stream that is stored: it can be read again. */
   readonly #log: EventLog | undefined
+  #sent: SentStream | undefined
   /** The members of the event `error`. */
   #failure = ''
   #started = false
@@ -192,17 +193,19 @@ export class ResponsesEncoder implements Encoder {
   }
 
   get sent(): SentStream | undefined {
-    const log = this.#log
-    if (!log) return undefined
-    const opening = responseOf(this.#context, IN_PROGRESS, '', this.#echo)
-    const parts = {
-      output: this.#output,
-      opening,
-      failure: () => this.#failure,
-      status: () => this.#progress.status,
-      object: () => this.body(),
-    }
-    return new ResponsesSentStream(log, parts, 2 * opening.length)
+    if (!this.#log || !this.#started) return undefined
+    this.#sent ??= new ResponsesSentStream(
+      this.#log,
+      {
+        output: this.#output,
+        opening: () => responseOf(this.#context, IN_PROGRESS, '', this.#echo),
+        failure: () => this.#failure,
+        status: () => this.#progress.status,
+        object: () => this.body(),
+      },
+      2 * this.#echo.length,
+    )
+    return this.#sent
   }
 
   // ---- messages -----------------------------------------------------------------------------------------------------
@@ -223,13 +226,14 @@ export class ResponsesEncoder implements Encoder {
     this.#visible = true
     part.text += text
     let logprobs = '[]'
-    this.#log?.delta(text.length, this.#logprobs.length)
-    if (this.#logprobs.length > 0) {
+    const count = this.#logprobs.length
+    if (count > 0) {
       appendAll(part.logprobs, this.#logprobs)
       if (this.#streaming) logprobs = JSON.stringify(this.#logprobs)
       this.#logprobs = []
     }
     if (!this.#streaming) return ''
+    this.#log?.delta(text.length, count, text.length + logprobs.length)
     return this.#unlogged(
       'response.output_text.delta',
       `${this.#inPart()},"delta":${JSON.stringify(text)},"logprobs":${logprobs}`,
@@ -553,7 +557,7 @@ export class ResponsesEncoder implements Encoder {
   }
 
   #delta(type: string, at: string, text: string): string {
-    this.#log?.delta(text.length, 0)
+    this.#log?.delta(text.length)
     return this.#unlogged(type, `${at},"delta":${JSON.stringify(text)}`)
   }
 

@@ -52,7 +52,7 @@ export class EventLog {
   get bytes(): number {
     return this.#length
   }
-  /** UTF-16 units of all deltas. */
+  /** UTF-16 units of what the deltas brought. */
   get units(): number {
     return this.#units
   }
@@ -62,8 +62,13 @@ export class EventLog {
     this.#push(kind)
   }
 
-  delta(units: number, logprobs: number): void {
-    this.#units += units
+  /**
+   * @param units of its text
+   * @param logprobs how many it has
+   * @param brought UTF-16 units of both
+   */
+  delta(units: number, logprobs = 0, brought = units): void {
+    this.#units += brought
     if (logprobs === 0) return this.event(DELTA + units)
     this.event(DELTA_WITH_LOGPROBS)
     this.#push(units)
@@ -100,7 +105,7 @@ export class EventLog {
 export interface StreamParts {
   readonly output: readonly OutputItem[]
   /** JSON of the Response object before its first item. */
-  readonly opening: string
+  opening(): string
   /** The members of the event `error`, as JSON without braces. */
   failure(): string
   status(): Status
@@ -154,7 +159,7 @@ export function streamOf(object: string, events: string | undefined): SentStream
   const opening = JSON.stringify(begun)
   return new ResponsesSentStream(
     log,
-    { output, opening, failure: () => '', status: () => status, object: () => object },
+    { output, opening: () => opening, failure: () => '', status: () => status, object: () => object },
     2 * (object.length + opening.length),
   )
 }
@@ -268,7 +273,7 @@ class Reader implements StreamReader {
     if (this.#item < 0) {
       const type = this.#step++ === 0 ? 'response.created' : 'response.in_progress'
       if (this.#step === 2) this.#nextItem()
-      return this.#frame(type, () => `"response":${this.#parts.opening}`)
+      return this.#frame(type, () => `"response":${this.#parts.opening()}`)
     }
     const item = this.#failed ? undefined : this.#parts.output[this.#item]
     if (!item) return this.#frame(`response.${this.#parts.status()}`, () => `"response":${this.#parts.object()}`)

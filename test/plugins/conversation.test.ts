@@ -573,6 +573,17 @@ test('[RESP-2] a reply whose client leaves while it is being stored cannot be co
   })
 })
 
+test('[RESP-9] a stream cannot be asked to run on where no stored responses are given out', async () => {
+  const request = { headers: { 'x-sluice-resumable': 'true' } }
+  const ask = asking(await memoryStore())
+  const { status, json } = await ask({ input: 'one', stream: true }, { request })
+  assert.deepEqual([status, json.error.code, json.error.param], [400, 'unsupported_parameter', 'x-sluice-resumable'])
+  // A header that a client always sends asks for nothing where nothing is streamed, or nothing is retained.
+  assert.equal((await ask({ input: 'one' }, { request })).status, 200)
+  const chat = asking(await memoryStore(), reading('chat'))
+  assert.equal((await chat({ messages: [user('one')], stream: true }, { request })).status, 200)
+})
+
 test('a client that leaves while the store is asked: nothing goes on', async () => {
   const client = new MemoryIncoming()
   let dispatched = false

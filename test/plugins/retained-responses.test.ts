@@ -383,6 +383,31 @@ test('[RESP-9] a response that outgrows the bounds runs on, and its readers are 
   unfollow()
 })
 
+test('[RESP-9] a response that runs is known to its process alone; another one says where it is', async () => {
+  const { clock, read } = await withStream()
+  const empty = await memoryStore(clock)
+  const here = createSharedState()
+  const grows = { size: 10, count: 3 }
+  const { watch } = runningOf(readableOf(here), grows)
+  watch.more()
+  const from = async (shared: ReturnType<typeof createSharedState>, query: string) =>
+    runPlugin(retainedResponses, {
+      ...asked(lateStore(empty), clock),
+      shared,
+      request: { method: 'GET', path: `/v1/responses/${ID}`, query },
+      slots: [[identity, caller()]],
+    })
+  const elsewhere = await from(createSharedState(), 'stream=true')
+  assert.deepEqual([elsewhere.status, elsewhere.json.error.code], [404, 'response_not_found'])
+  assert.match(elsewhere.json.error.message, /ask again when it has ended/)
+  assert.equal((await from(here, '')).json.id, ID)
+  const beyond = await from(here, 'stream=true&starting_after=3')
+  assert.deepEqual([beyond.status, beyond.json.error.param], [400, 'starting_after'])
+  watch.end(true)
+  // Once it is stored, each process has it.
+  assert.equal((await read('&starting_after=1')).status, 200)
+})
+
 test('[RESP-9] a response that was never begun, broke off or was deleted is found by nobody', async () => {
   const streams = new ReadableStreams()
   const never = runningOf(streams, { size: 0, count: 0 })
