@@ -66,7 +66,9 @@ export const retainedResponses = definePlugin({
       const running = readable.running(organization.id, id)
       if (running) {
         const withheld = refusalFor(x, foundOf(running)) ?? beyond(after, running.visible)
-        return withheld ?? { kind: 'stream', response: running.hold(), after }
+        if (withheld) return withheld
+        if (running.cut) return { kind: 'error', error: running.cut }
+        return { kind: 'stream', response: running.hold(), after }
       }
       const found = await replies.get(organization.id, id)
       if (!found) return unknown(id)

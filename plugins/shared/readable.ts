@@ -10,8 +10,8 @@ import type { Asked } from '../model-access/asked.ts'
 import { readableKey } from './state.ts'
 
 const MIB = 1024 * 1024
-const EACH = 32 * MIB
-const ALL = 256 * MIB
+const EACH = 128 * MIB
+const ALL = 512 * MIB
 
 const REFUSED = {
   each: {
@@ -49,6 +49,14 @@ export class ReadableStreams {
   #bytes = 0
   readonly #held = new Map<string, number>()
   readonly #responses = new Map<string, ReadableResponse>()
+  readonly #each: number
+  readonly #all: number
+
+  /** @param each the most bytes of one organization, and `all` of all of them */
+  constructor(each = EACH, all = ALL) {
+    this.#each = each
+    this.#all = all
+  }
 
   get bytes(): number {
     return this.#bytes
@@ -62,7 +70,7 @@ export class ReadableStreams {
     return response
   }
 
-  /** One that runs, or that has ended and is not stored yet. */
+  /** One that runs, or that has ended and is not stored yet; it may be cut. */
   running(organization: string, id: string): ReadableResponse | undefined {
     const response = this.#responses.get(keyOf(organization, id))
     return response && !response.stored && response.visible > 0 ? response : undefined
@@ -75,7 +83,7 @@ export class ReadableStreams {
    */
   stored(organization: string, id: string, asked: Asked | undefined, make: () => SentStream): ReadableResponse {
     const shared = this.#responses.get(keyOf(organization, id))
-    if (shared) return shared.hold()
+    if (shared && !shared.cut) return shared.hold()
     const stream = make()
     const response = new ReadableResponse(
       this,
@@ -111,10 +119,11 @@ export class ReadableStreams {
     const own = this.#held.get(organization) ?? 0
     const after = own + bytes
     if (bytes > 0 && own > 0) {
-      const bound = after > EACH ? 'each' : this.#bytes + bytes > ALL && after > ALL / this.#held.size ? 'all' : null
+      const share = this.#all / this.#held.size
+      const bound = after > this.#each ? 'each' : this.#bytes + bytes > this.#all && after > share ? 'all' : null
       if (bound) {
         this.refused++
-        return refusal(REFUSED[bound], `${EACH / MIB} MiB`)
+        return refusal(REFUSED[bound], `${Math.round(this.#each / MIB)} MiB`)
       }
     }
     this.#bytes += bytes
@@ -196,6 +205,7 @@ export class ReadableResponse implements StreamWatch {
 
   delete(): void {
     this.deleted = true
+    this.#streams.forget(this)
     this.#cutOff(new GatewayError('response_not_found', { message: 'The response was deleted while it was read.' }))
     this.leave?.()
   }
@@ -229,7 +239,10 @@ export class ReadableResponse implements StreamWatch {
       this.more()
       this.ended = true
       this.#tell()
-    } else if (!this.cut) this.#cutOff(broken())
+    } else {
+      this.#streams.forget(this)
+      if (!this.cut) this.#cutOff(broken())
+    }
     if (this.stored) return undefined
     const storing = this.#storing
     if (!storing) this.release()
@@ -245,7 +258,6 @@ export class ReadableResponse implements StreamWatch {
 
   #cutOff(error: GatewayError): undefined {
     this.cut = error
-    this.#streams.forget(this)
     this.#giveBack()
     this.#tell()
     return undefined

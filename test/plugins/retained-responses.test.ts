@@ -189,6 +189,7 @@ function streamed(deltas: number, words = 'word ') {
   return { sse, stream: encoder.sent!, reply: { object: encoder.body(), events: encoder.sent!.events() } }
 }
 const MANY = 5000
+const MIB = 1024 * 1024
 async function withStream(deltas = 3, without: Partial<Reply> = {}) {
   const clock = new ManualClock()
   const store = await memoryStore(clock)
@@ -287,9 +288,8 @@ test('[RESP-8] deleted while it is read, a stored stream ends in an error', asyn
 })
 
 test('[RESP-8] the bytes of streams that are read are bounded, for one organization and for all', async () => {
-  const streams = new ReadableStreams()
+  const streams = new ReadableStreams(32 * MIB, 256 * MIB)
   const sized = (size: number) => () => ({ ...streamed(1).stream, size, count: 1 }) as SentStream
-  const MIB = 1024 * 1024
   const open = (organization: string, id: string, size: number) =>
     streams.stored(organization, id, undefined, sized(size * MIB))
   const refusedAs = (code: string) => (error: unknown) => error instanceof GatewayError && error.code === code
@@ -365,7 +365,7 @@ test('[RESP-9] a response that runs is found from its first event on, until it i
 })
 
 test('[RESP-9] a response that outgrows the bounds runs on, and its readers are told to come back when it has ended', async () => {
-  const streams = new ReadableStreams()
+  const streams = new ReadableStreams(MIB)
   const other = runningOf(streams, { size: 100, count: 2 })
   other.watch.more()
   const grows = { size: 100, count: 2 }
@@ -373,13 +373,14 @@ test('[RESP-9] a response that outgrows the bounds runs on, and its readers are 
   watch.more()
   let told = 0
   const unfollow = response.follow(() => told++)
-  grows.size = 64 * 1024 * 1024
+  grows.size = 2 * MIB
   watch.more()
   assert.deepEqual([told, response.cut?.code, left(), streams.bytes, streams.refused], [1, 'route_capacity', 0, 100, 1])
-  assert.equal(streams.running('acme', ID), undefined)
+  // It is there to be looked at, and deleted.
+  assert.equal(streams.running('acme', ID), response)
   watch.more()
   watch.end(true)
-  assert.equal(streams.bytes, 100)
+  assert.deepEqual([streams.bytes, streams.running('acme', ID)], [100, undefined])
   unfollow()
 })
 
