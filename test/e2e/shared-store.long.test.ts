@@ -132,7 +132,7 @@ test('[LIM-3] [LIM-10] of many simultaneous requests no more pass than platform.
   }
 })
 
-test('[TOOL-1] [IDEM-1] [RESP-2] what one gateway began another goes on with', { skip }, async () => {
+test('[TOOL-1] [IDEM-1] [RESP-2] [RESP-8] [RESP-9] what one gateway began another goes on with', { skip }, async () => {
   const all = await gateways(2)
   const [a, b] = all as [TestGateway, TestGateway]
   try {
@@ -161,6 +161,34 @@ test('[TOOL-1] [IDEM-1] [RESP-2] what one gateway began another goes on with', {
     while (two.status === 409) two = await b.post('/v1/chat/completions', ask('idem'), headers)
     assert.equal(two.headers.get('x-idempotent-replay'), 'true')
     assert.equal(await two.text(), bytes)
+
+    // A stream that runs is known where it runs, and to both when it is stored.
+    const streamed = { model: 'eb1-preview', input: '[[sim: tokens 40; pace 50ms]] x', stream: true }
+    const running = await a.post('/v1/responses', streamed, { 'x-sluice-resumable': 'true' })
+    const reader = running.body!.getReader()
+    const id = /resp_\w+/.exec(Buffer.from((await reader.read()).value!).toString())![0]
+    const read = (t: TestGateway, after = '') =>
+      fetch(`${t.url}/v1/responses/${id}?stream=true${after}`, { headers: { authorization: `Bearer ${KEY}` } })
+    const elsewhere = await read(b)
+    assert.equal(elsewhere.status, 404)
+    assert.match(await elsewhere.text(), /ask again when it has ended/)
+    const whole = await read(a)
+    await reader.cancel()
+    const events = await whole.text()
+    await eventually(async () => {
+      const reply = await read(b)
+      await reply.text()
+      return reply.status === 200
+    })
+    for (const t of all) assert.equal(await (await read(t)).text(), events)
+    const rest = await (await read(b, '&starting_after=9')).text()
+    assert.equal(
+      rest,
+      events
+        .split(/(?<=\n\n)/)
+        .slice(10)
+        .join(''),
+    )
   } finally {
     await closeAll(all)
   }
