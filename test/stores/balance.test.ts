@@ -4,18 +4,16 @@
  * money.
  */
 import assert from 'node:assert/strict'
-import fs from 'node:fs'
-import path from 'node:path'
 import { after, before, type TestContext, test } from 'node:test'
 import fc from 'fast-check'
-import { Redis } from 'ioredis'
 import type { Cell, Store } from '../../core/ports/store.ts'
 import { ManualClock } from '../../core/tools/clock.ts'
 import { openStore } from '../../stores/index.ts'
 import { BALANCE } from '../../stores/redis/layout.ts'
-import { openRedisStore, type RedisStore } from '../../stores/redis/store.ts'
+import type { RedisStore } from '../../stores/redis/store.ts'
 import { eventually } from '../eventually.ts'
-import { balance, bucket, intent, options, outcome, recordingLog, T0, temporary } from './kit.ts'
+import { killableEngines } from './killed.ts'
+import { balance, bucket, intent, options, outcome, T0, temporary } from './kit.ts'
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
 const skip = skipWithoutRedis
@@ -27,92 +25,13 @@ after(() => server?.stop())
 let database = 0
 const newRedis = () => server.url.replace(/0$/, String(++database % 16))
 
-/** A gateway's store, which ends as `kill -9` ends it: nothing is closed, and its lease runs out. */
-interface Engine {
-  name: string
-  skip: string | false
-  /** A store with nothing in it, and what opens it anew after a kill. */
-  begin(clock: ManualClock): Promise<{ open(): Promise<Store>; kill(): Promise<void>; end(): Promise<void> }>
-}
-
-const engines: Engine[] = [
-  {
-    name: 'sqlite',
-    skip: false,
-    async begin(clock) {
-      let file = path.join(temporary(), 'gateway.db')
-      const stores: Store[] = []
-      return {
-        async open() {
-          const store = await openStore(options(`sqlite:${file}`, { clock }))
-          stores.push(store)
-          return store
-        },
-        async kill() {
-          const copy = path.join(temporary(), 'gateway.db')
-          for (const end of ['', '-wal']) if (fs.existsSync(file + end)) fs.copyFileSync(file + end, copy + end)
-          fs.cpSync(file + '.journal', copy + '.journal', { recursive: true })
-          file = copy
-        },
-        async end() {
-          for (const store of stores) await store.close()
-        },
-      }
-    },
-  },
-  {
-    name: 'redis',
-    skip,
-    async begin(clock) {
-      const url = newRedis()
-      const redis = new Redis(url)
-      await redis.flushdb()
-      let dataDir = temporary()
-      let starts = 0
-      const stores: RedisStore[] = []
-      return {
-        async open() {
-          const store = await openRedisStore({
-            ...{
-              url,
-              timeout: 10_000,
-              clock,
-              log: recordingLog(),
-              ledgerKeep: null,
-              instance: `i${++starts}`,
-              dataDir,
-            },
-            ...{ maxRecord: 1e6, maxTotal: 1e9, maxRecords: 1e9, share: 1, replicas: 'auto' },
-          })
-          stores.push(store)
-          return store
-        },
-        async kill() {
-          const copy = temporary()
-          fs.cpSync(path.join(dataDir, 'journal'), path.join(copy, 'journal'), { recursive: true })
-          dataDir = copy
-          // From here on the killed process does nothing more.
-          const killed = stores.at(-1)!
-          killed.client.redis.disconnect()
-          await killed.ledger.close(0)
-          await redis.del(`{sluice:leases}:id:${killed.leases.id}`)
-        },
-        async end() {
-          for (const store of stores) await store.close()
-          redis.disconnect()
-        },
-      }
-    },
-  },
-]
-
 const CREDIT = 1_000_000
 const cellsFor = (credited: number): readonly Cell[] => [bucket('o:rpm', 1e6), balance(credited)]
 const tick = () => new Promise<void>(resolve => setImmediate(resolve))
 
 type Step = ['admit', number] | ['settle', number] | ['credit', number] | ['turn'] | ['book'] | ['kill']
 
-for (const engine of engines) {
+for (const engine of killableEngines(newRedis)) {
   test(`${engine.name}: after any kill, what is left is credits minus rows`, { skip: engine.skip }, () =>
     fc.assert(
       fc.asyncProperty(
