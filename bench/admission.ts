@@ -16,7 +16,7 @@ import type { Admission, Cell } from '../core/ports/store.ts'
 import { systemClock } from '../core/tools/clock.ts'
 import { MemoryLimits } from '../stores/limits/memory.ts'
 import { openRedisStore } from '../stores/redis/store.ts'
-import { bucket, everyDimension, redisOptions } from '../test/stores/kit.ts'
+import { bucket, everyDimension, redisOptions, slots } from '../test/stores/kit.ts'
 import { RedisServer, redisAvailable } from '../test/stores/redis-server.ts'
 
 const { values: flags } = parseArgs({
@@ -96,6 +96,11 @@ const all = everyDimension(1e12)
 const one = [bucket('o:rpm', 1e12)]
 const amountsOf = (cells: readonly Cell[]) =>
   cells.map(cell => (cell.kind === 'slots' || cell.dimension === 'requests' ? 1 : 1000))
+/** Limits of each end user; with how many users a key is used in turn. */
+const ofUsers = [bucket('k:key_ci:u:rpm', 1e12), slots('k:key_ci:u:conc', 1e12)].map(
+  (cell): Cell => ({ ...cell, scope: 'user' }),
+)
+const USERS = { 'are kept': 500, 'come and go': 3000 }
 const must = (admission: Admission) => {
   if (!admission.admitted) throw new Error('denied')
 }
@@ -106,18 +111,21 @@ if (!flags.json) console.log(`${os.cpus()[0]!.model}, node ${process.version}\n`
 {
   const limits = new MemoryLimits({ clock: systemClock })
   let n = 0
-  const admission = (cells: readonly Cell[]) => {
+  const admission = (cells: readonly Cell[], users = 0) => {
     const amounts = amountsOf(cells)
     const nothing = cells.map(() => 0)
+    const asked = (i: number) => users && { user: { name: `u${i % users}`, cells: ofUsers, amounts: [1, 1] } }
     // In the gateway a request has its id before admission, so the ids are made before the measurement.
     const ids = Array.from({ length: BATCH }, () => `r${n++}`)
     let open = 0
+    let sent = 0
     const run = () => {
-      must(limits.admit({ org: 'acme', id: ids[open++]!, cells, amounts, now: Date.now() }))
+      const request = { org: 'acme', id: ids[open++]!, cells, amounts, now: Date.now() }
+      must(limits.admit(users ? { ...request, ...asked(sent++) } : request))
     }
     // Settles the open admissions. Its time is not measured.
     const clear = () => {
-      while (open > 0) limits.settle('acme', ids[--open]!, nothing, Date.now())
+      while (open > 0) limits.settle('acme', ids[--open]!, nothing, Date.now(), users ? [1, 0] : undefined)
     }
     const both = () => {
       run()
@@ -140,6 +148,8 @@ if (!flags.json) console.log(`${os.cpus()[0]!.model}, node ${process.version}\n`
   report(`embedded, all dimensions (${all.length} cells), admission`, time(all))
   report(`embedded, all dimensions (${all.length} cells), with settlement`, timeSync(admission(all).both))
   report('embedded, one dimension, admission', time(one))
+  for (const [name, users] of Object.entries(USERS))
+    report(`embedded, all dimensions and users who ${name}, with settlement`, timeSync(admission(all, users).both))
   const flexible = new RateLimiterMemory({ points: 1e12, duration: 60 })
   report('rate-limiter-flexible in memory, one dimension', await timeAsync(() => flexible.consume('acme')))
   limits.close()
@@ -153,18 +163,19 @@ if (redisAvailable) {
   const flexible = new RateLimiterRedis({ storeClient: redis, points: 1e12, duration: 60 })
   const sha = (await redis.script('LOAD', 'return 1')) as string
   let n = 0
-  const admission = (cells: readonly Cell[]) => {
+  const admission = (cells: readonly Cell[], users = 0) => {
     const amounts = amountsOf(cells)
     const open: string[] = []
     return {
       async run() {
         const id = `r${n++}`
-        must(await store.limits.admit({ org: 'acme', id, cells, amounts, now: Date.now() }))
+        const user = users ? { user: { name: `u${n % users}`, cells: ofUsers, amounts: [1, 1] } } : {}
+        must(await store.limits.admit({ org: 'acme', id, cells, amounts, now: Date.now(), ...user }))
         open.push(id)
       },
       async clear() {
         const ids = open.splice(0)
-        for (const id of ids) store.limits.settle('acme', id, amounts, Date.now())
+        for (const id of ids) store.limits.settle('acme', id, amounts, Date.now(), users ? [1, 0] : undefined)
         await store.limits.delivered(ids)
       },
     }
@@ -173,11 +184,14 @@ if (redisAvailable) {
     bare: { run: () => redis.evalsha(sha, 1, '{acme}') },
     all: admission(all),
     one: admission(one),
+    'are kept': admission(all, USERS['are kept']),
+    'come and go': admission(all, USERS['come and go']),
     flexible: { run: () => flexible.consume('acme') },
   })
   report('bare EVALSHA, one after the other', latency['bare']!)
   report(`redis, all dimensions (${all.length} cells)`, latency['all']!)
   report('redis, one dimension', latency['one']!)
+  for (const name of Object.keys(USERS)) report(`redis, all dimensions and users who ${name}`, latency[name]!)
   report('rate-limiter-flexible on redis, one dimension', latency['flexible']!)
   const ratio = latency['all']! / latency['bare']!
   if (!flags.json) console.log(`\nredis admission with all dimensions / bare EVALSHA: ${ratio.toFixed(2)}`)

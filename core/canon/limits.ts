@@ -289,6 +289,43 @@ export function capacityIn(
 export const cellPrefix = (key: string | null, model: string | null): string =>
   (key === null ? 'o:' : `k:${key}:`) + (model === null ? '' : `m:${model}:`)
 
+/**
+ * The dimensions that an account can limit for each end user of a key. The stores keep all limits of a user together,
+ * so a dimension of a newer limit than their layout cannot be one.
+ */
+const OF_USERS: ReadonlySet<Dimension> = new Set<Dimension>([
+  'requests',
+  'tokens',
+  'input_tokens',
+  'output_tokens',
+  'concurrency',
+  'spend',
+])
+export const USER_DIMENSIONS = DIMENSIONS.filter(([dimension]) => OF_USERS.has(dimension))
+
+/** The limits that an account can set for each end user of a key. */
+export const USER_LIMITS = USER_DIMENSIONS.flatMap(([, { limits }]) => limits) as readonly (CountedLimit & {
+  name: LimitName
+})[]
+
+/** Of each key, the levels of so many end users are kept: those used last. All others have one shared level. */
+export const USERS_KEPT = 1000
+
+/** With what the ids of a key's cells of all other users begin. The ids of one user's have his name behind it. */
+export const sharedPrefix = (key: string): string => `${cellPrefix(key, null)}u:`
+
+/** The id of a user's own cell, by that of the shared one: `k:key_ci:u:rpm` and `alice` make `k:key_ci:u:alice:rpm`. */
+export function userCellId(shared: string, user: string): string {
+  const word = shared.lastIndexOf(':')
+  return `${shared.slice(0, word)}:${user}${shared.slice(word)}`
+}
+
+/** The key of a cell of end users, and the user, null where it is shared by all others; null for any other cell. */
+export function userOfCell(id: string): { key: string; user: string | null } | null {
+  const [, key, user] = /^k:([^:]+):u:(?:(.*):)?[a-z]+$/s.exec(id) ?? []
+  return key === undefined ? null : { key, user: user ?? null }
+}
+
 /** The least that an exchange counts once it was admitted, whatever became of it: a request, and its prompt. */
 const admitted = (input: number): Consumed => ({
   usage: { ...ZERO_USAGE, input },

@@ -83,7 +83,8 @@ export type KeptStats = Record<Retained, { bytes: number; evicted: { share: numb
 export interface Cell {
   /** Unique within the organization and stable across reloads, e.g. `o:tpm`, `k:key_ci:rpm`, `o:m:eb1-preview:tpd`. */
   id: string
-  scope: 'org' | 'key'
+  /** `user`: of each end user of a key; such a cell stands in `UserRequest` alone. */
+  scope: 'org' | 'key' | 'user'
   /** The public id of the one model that the limit is for; absent where it is for all. */
   model?: string
   dimension: Dimension
@@ -116,6 +117,25 @@ export interface AdmitRequest {
   amounts: readonly number[]
   /** Unix milliseconds. Engines never read their own clock for limits. */
   now: number
+  /** Where the key limits each of its end users. */
+  user?: UserRequest
+}
+
+/**
+ * What one end user of a key takes. The engine keeps `USERS_KEPT` users of a key: those admitted last. Who is not kept
+ * begins with the shared level, which is never below that of anyone who has left: so a name gains nothing by leaving, and
+ * invented names have at most as much as all that are kept. Nobody leaves while a request of his runs; where nobody can,
+ * who is not kept takes from the shared cells.
+ */
+export interface UserRequest {
+  /** At most 64 characters, none of them a control character; '' for who is not named. */
+  name: string
+  /**
+   * The shared cells (`sharedPrefix`), one of them of concurrency, with or without a limit: it tells who has requests
+   * that run. All of one key, and the same array each time.
+   */
+  cells: readonly Cell[]
+  amounts: readonly number[]
 }
 
 /** State of one cell after the call, for headers (LIM-9). Arrays of states are parallel to the cells of the call. */
@@ -134,6 +154,8 @@ export interface Denial {
   /** The wait before a retry in milliseconds, before jitter; infinite where waiting does not help. */
   horizonMs: number
   states: CellState[]
+  /** Set where it is a limit of the end user: his states. `denied` is then an index in his cells. */
+  user?: CellState[]
 }
 
 export interface LimitEngine {
@@ -143,10 +165,11 @@ export interface LimitEngine {
    * Ends a reservation, once: a second call with the same id does nothing. Slots are given back; every other cell is
    * corrected from the reserved amount to `finals[i]` (0 gives everything back). Never throws. While the engine is
    * down, settlements are kept and delivered later, so `finals` must not change.
+   * @param ofUser the same for the cells of the end user
    */
-  settle(org: string, id: string, finals: readonly number[], now: number): void
-  /** What `admit` would deny now; null when it would admit. Takes nothing. */
-  wouldDeny(request: Omit<AdmitRequest, 'id'>): MaybePromise<Denial | null>
+  settle(org: string, id: string, finals: readonly number[], now: number, ofUser?: readonly number[]): void
+  /** What `admit` would deny now; null when it would admit. Takes nothing, and knows no end users. */
+  wouldDeny(request: Omit<AdmitRequest, 'id' | 'user'>): MaybePromise<Denial | null>
   /** The current state of cells, for the dashboard and /v1/models; takes nothing. */
   peek(org: string, cells: readonly Cell[], now: number): MaybePromise<CellState[]>
 }

@@ -4,13 +4,32 @@
  * was taken from a balance. The store asks for the buckets that changed (`changed`) and writes them.
  */
 
-import { periodIndex } from '../../core/canon/limits.ts'
-import type { Admission, AdmitRequest, Cell, CellState, Denial, LimitEngine } from '../../core/ports/store.ts'
+import { periodIndex, periodStart, userOfCell } from '../../core/canon/limits.ts'
+import type {
+  Admission,
+  AdmitRequest,
+  Cell,
+  CellState,
+  Denial,
+  LimitEngine,
+  UserRequest,
+} from '../../core/ports/store.ts'
 import type { Clock, Timer } from '../../core/tools/clock.ts'
 import { IdMap } from '../../core/tools/collections.ts'
 import type { Charge } from '../journal.ts'
 import type { LevelRow } from './recovery.ts'
-import { admit, advance, correct, denial, emptyLevel, fits, type Level, stateOf } from './rules.ts'
+import {
+  admit,
+  advance,
+  correct,
+  denial,
+  deniedBy,
+  emptyLevel,
+  fits,
+  type Level,
+  stateOf,
+} from './rules.ts'
+import { type Placed, Users } from './users.ts'
 
 /** One sweep checks this many organizations, so that it does not block the event loop for long. */
 const SWEEP_ORGS = 500
@@ -22,6 +41,7 @@ const IDLE_MS = 120_000
 
 interface Entry {
   readonly org: string
+  readonly id: string
   /** The cell of the last admission. The sweep refills the level with this cell's capacity. */
   cell: Cell
   readonly level: Level
@@ -37,7 +57,7 @@ interface Entry {
   stored: boolean
 }
 
-/** A bucket that changed. */
+/** A level that changed and is stored. */
 export interface ChangedLevel {
   /** Its level without reservations, to be stored. */
   readonly row: LevelRow
@@ -49,6 +69,12 @@ interface Reservation {
   readonly amounts: readonly number[]
   /** The period in which each spend cell was charged; parallel to `cells`. Absent when no cell is of spend. */
   readonly periods: readonly number[] | undefined
+  /** What is taken from limits of the end user; `periods` as above, for all of his cells. */
+  readonly user?: {
+    readonly amounts: readonly number[]
+    readonly entries: readonly Entry[]
+    readonly periods: readonly number[]
+  }
 }
 /** A set of cells with its levels. */
 interface Resolved {
@@ -67,6 +93,8 @@ interface Organization {
   readonly reservations: IdMap<Reservation>
   /** The cells of the last admission. Successive requests of one key have the same set of cells. */
   resolved: Resolved | undefined
+  /** The end users of its keys, by the key's id. */
+  users: Map<string, Users<Entry>> | undefined
   /** When it last sent or ended something, Unix ms. */
   usedAt: number
 }
@@ -79,6 +107,14 @@ export interface MemoryLimitsOptions {
   billed?: (org: string) => number
   /** The level of a bucket that an earlier process left. Absent: levels are not stored, and `changed` is empty. */
   levelBefore?: (org: string, cell: string) => Level | undefined
+  /**
+   * The levels of cells of end users that an earlier process left, of buckets and of spend, by cell. Those whose users were
+   * used last come last. Absent: as of `levelBefore`.
+   * @param prefix with what the ids of the key's cells begin (`sharedPrefix`)
+   */
+  usersBefore?: (org: string, prefix: string, now: number) => readonly (readonly [cell: string, level: Level])[]
+  /** So many end users of a key are kept; for tests. */
+  usersKept?: number
   /** Since when a charge has been waiting to be stored, Unix ms; Infinity when none does. */
   chargesSince?: () => number
   /** Called with the spend of each settled request, which must be stored. */
@@ -103,10 +139,11 @@ export class MemoryLimits implements LimitEngine {
   }
 
   admit(request: AdmitRequest): Admission {
-    const { cells, now } = request
+    const { cells, now, user } = request
     const org = this.#org(request.org, now)
     let resolved = org.resolved
     if (resolved?.cells !== cells) resolved = org.resolved = this.#resolve(request.org, org, cells, now)
+    if (user) return this.#admitUser(request, user, org, resolved)
     const { levels } = resolved
     const admission = admit(request, levels)
     if (!admission.admitted) {
@@ -124,12 +161,50 @@ export class MemoryLimits implements LimitEngine {
     return { admitted: true, states: states(cells, levels, now) }
   }
 
-  settle(orgId: string, id: string, finals: readonly number[], now: number): void {
+  /** As `admit`, for a request of an end user whose key limits each of them. */
+  #admitUser(request: AdmitRequest, user: UserRequest, org: Organization, resolved: Resolved): Admission {
+    const { cells, amounts, now, id } = request
+    const { levels, entries } = resolved
+    const users = this.#usersOf(request.org, org, user.cells, now)
+    const placed = users.place(user.name, user.cells, now)
+    let room = true
+    for (let i = 0; i < cells.length; i++) {
+      advance(cells[i]!, levels[i]!, now)
+      if (!fits(cells[i]!, levels[i]!, amounts[i]!)) room = false
+    }
+    const seen = seenLevels(user.cells, placed)
+    for (let i = 0; i < seen.length; i++) if (!fits(user.cells[i]!, seen[i]!, user.amounts[i]!)) room = false
+    // A repeated request id takes nothing.
+    const repeated = org.reservations.has(id)
+    if (room && !repeated) {
+      const taken = users.enter(placed)
+      org.reservations.add(id, {
+        cells,
+        amounts,
+        periods: resolved.spend ? levels.map(level => level.at) : undefined,
+        user: { amounts: user.amounts, entries: taken, periods: taken.map(({ level }) => level.at) },
+      })
+      for (let i = 0; i < entries.length; i++) this.#take(entries[i]!, amounts[i]!)
+      for (let i = 0; i < taken.length; i++) {
+        const entry = taken[i]!
+        this.#take(entry, user.amounts[i]!)
+        // It tells after a restart who was admitted last (`usersBefore`). Spend has no other use for it.
+        if (entry.cell.kind === 'spend') entry.level.part = now
+      }
+    }
+    const all = cells.map((cell, i) => stateOf(cell, levels[i]!))
+    if (room || repeated) return { admitted: true, states: all }
+    return deniedBy(denial(cells, levels, amounts, now), denial(user.cells, seen, user.amounts, now), all, () =>
+      seen.map((level, i) => stateOf(user.cells[i]!, level)),
+    )
+  }
+
+  settle(orgId: string, id: string, finals: readonly number[], now: number, ofUser?: readonly number[]): void {
     const org = this.#orgs.get(orgId)
     const reservation = org?.reservations.take(id)
     if (!org || !reservation) return
     org.usedAt = now
-    const { cells, amounts, periods } = reservation
+    const { cells, amounts, periods, user } = reservation
     const entries = org.resolved?.cells === cells ? org.resolved.entries : undefined
     let charges: Charge[] | undefined
     for (let i = 0; i < cells.length; i++) {
@@ -141,13 +216,27 @@ export class MemoryLimits implements LimitEngine {
       const charged = periods ? periods[i]! : 0
       correct(cell, level, amounts[i]!, final, charged)
       this.#touch(entry, -amounts[i]!)
-      if (cell.kind === 'bucket' && this.#options.levelBefore) this.#settled.add(entry)
+      if (this.#isStored(cell)) this.#settled.add(entry)
       if (cell.kind === 'spend' && final > 0) (charges ??= []).push([cell.id, cell.period!, charged, final])
     }
+    if (user) this.#settleUser(user, ofUser ?? [], now)
     if (charges) this.#options.onCharge?.(orgId, id, charges)
   }
 
-  wouldDeny({ org: orgId, cells, amounts, now }: Omit<AdmitRequest, 'id'>): Denial | null {
+  #settleUser(
+    { entries, amounts, periods }: NonNullable<Reservation['user']>,
+    finals: readonly number[],
+    now: number,
+  ): void {
+    for (const [i, entry] of entries.entries()) {
+      advance(entry.cell, entry.level, now)
+      correct(entry.cell, entry.level, amounts[i]!, finals[i] ?? 0, periods[i]!)
+      this.#touch(entry, -amounts[i]!)
+      if (this.#isStored(entry.cell)) this.#settled.add(entry)
+    }
+  }
+
+  wouldDeny({ org: orgId, cells, amounts, now }: Omit<AdmitRequest, 'id' | 'user'>): Denial | null {
     const org = this.#org(orgId, now)
     let full = false
     const levels = cells.map((cell, i) => {
@@ -211,7 +300,10 @@ export class MemoryLimits implements LimitEngine {
   /** Number of levels in memory, over all organizations; for tests and metrics. */
   get size(): number {
     let size = 0
-    for (const org of this.#orgs.values()) size += org.entries.size
+    for (const { entries, users } of this.#orgs.values()) {
+      size += entries.size
+      for (const one of users?.values() ?? []) size += [...one.entries()].length
+    }
     return size
   }
   /** Number of reservations that are not settled yet. */
@@ -229,7 +321,7 @@ export class MemoryLimits implements LimitEngine {
     let org = this.#orgs.get(id)
     if (org) org.usedAt = now
     else {
-      org = { entries: new Map(), reservations: new IdMap(), resolved: undefined, usedAt: now }
+      org = { entries: new Map(), reservations: new IdMap(), resolved: undefined, users: undefined, usedAt: now }
       this.#orgs.set(id, org)
     }
     return org
@@ -259,7 +351,7 @@ export class MemoryLimits implements LimitEngine {
     const known = org.entries.get(cell.id)
     if (known) return known
     const level = emptyLevel()
-    const entry = { org: orgId, cell, level, held: 0, dirty: false, saving: false, stored: false }
+    const entry = makeEntry(orgId, cell.id, cell, level)
     if (cell.kind === 'spend') {
       level.at = periodIndex(cell.period!, now)
       level.used = this.#options.spent?.(orgId, cell.id, level.at) ?? 0
@@ -276,10 +368,57 @@ export class MemoryLimits implements LimitEngine {
     return entry
   }
 
+  /** The end users of a key, with what an earlier process left of them. */
+  #usersOf(orgId: string, org: Organization, cells: readonly Cell[], now: number): Users<Entry> {
+    const { key } = userOfCell(cells[0]!.id)!
+    const known = org.users?.get(key)
+    if (known) return known
+    const { usersBefore, usersKept } = this.#options
+    const maker = {
+      make: (id: string, cell: Cell, level: Level) => makeEntry(orgId, id, cell, level),
+      changed: (entry: Entry) => this.#touch(entry, 0),
+    }
+    const users = new Users<Entry>(maker, usersKept)
+    const shared = cells[0]!.id.slice(0, cells[0]!.id.lastIndexOf(':') + 1)
+    const ofUsers = new Map<string | null, Map<string, Level>>()
+    for (const [id, level] of usersBefore?.(orgId, shared, now) ?? []) {
+      const { user } = userOfCell(id)!
+      const levels = ofUsers.get(user) ?? new Map<string, Level>()
+      levels.set(id, level)
+      ofUsers.delete(user)
+      ofUsers.set(user, levels)
+    }
+    for (const [user, levels] of ofUsers)
+      users.restore(user, cells, (id, cell) => {
+        const level = levels.get(id)
+        const entry = makeEntry(orgId, id, cell, level ?? emptyLevel())
+        entry.stored = level !== undefined
+        return entry
+      })
+    users.trim(now)
+    org.users ??= new Map()
+    org.users.set(key, users)
+    return users
+  }
+
+  /**
+   * Whether the levels of a cell are stored. Those of slots are in memory alone; spend is in the rows, but for that of end
+   * users: a user's level may come from others (users.ts), and leaves with him.
+   */
+  #isStored({ kind, scope }: Cell): boolean {
+    if (this.#options.levelBefore === undefined) return false
+    return kind === 'bucket' || (kind === 'spend' && scope === 'user')
+  }
+
+  #take(entry: Entry, amount: number): void {
+    entry.level.used += amount
+    this.#touch(entry, amount)
+  }
+
   /** Notes that a level was changed, and by how much what is reserved of it was. */
   #touch(entry: Entry, reserved: number): void {
     entry.held += reserved
-    if (entry.dirty || entry.cell.kind !== 'bucket' || this.#options.levelBefore === undefined) return
+    if (entry.dirty || !this.#isStored(entry.cell)) return
     entry.dirty = true
     this.#dirty.push(entry)
   }
@@ -308,19 +447,33 @@ export class MemoryLimits implements LimitEngine {
         org.entries.delete(cellId)
         org.resolved = undefined
       }
+      for (const [key, users] of org.users ?? []) if (this.#usersCanLeave(users, now)) org.users!.delete(key)
       if (org.reservations.size > 0) continue
-      if (org.entries.size === 0 || this.#canLeave(org, now)) this.#orgs.delete(id)
+      if ((org.entries.size === 0 && !org.users?.size) || this.#canLeave(org, now)) this.#orgs.delete(id)
     }
   }
 
   /** Whether an organization is idle, and the store has its levels and spend, to be read when it comes back. */
-  #canLeave({ entries, usedAt }: Organization, now: number): boolean {
+  #canLeave({ entries, users, usedAt }: Organization, now: number): boolean {
     const { levelBefore, chargesSince } = this.#options
     if (!levelBefore || !chargesSince || now - usedAt < IDLE_MS || chargesSince() <= usedAt) return false
+    return !users?.size && this.#areStored(entries.values())
+  }
+
+  /** As `#canLeave`, for the end users of one key. */
+  #usersCanLeave(users: Users<Entry>, now: number): boolean {
+    if (!this.#options.levelBefore || now - users.usedAt < IDLE_MS) return false
+    // Levels that are back to zero stay in memory, unlike those of accounts.
+    return this.#areStored(Array.from(users.entries()).filter(({ level }) => level.used !== 0))
+  }
+
+  /** Whether the store has all of these, to be read again. */
+  #areStored(entries: Iterable<Entry>): boolean {
     let until = this.evictedUntil
-    for (const { cell, level, dirty, saving, stored } of entries.values()) {
-      if (dirty || saving || cell.kind === 'slots' || (cell.kind === 'bucket' && !stored)) return false
-      if (cell.kind === 'bucket') until = Math.max(until, expiry(cell, level))
+    for (const { cell, level, dirty, saving, stored } of entries) {
+      const isStored = this.#isStored(cell)
+      if (dirty || saving || cell.kind === 'slots' || (isStored && !stored)) return false
+      if (isStored) until = Math.max(until, expiry(cell, level))
     }
     this.evictedUntil = until
     return true
@@ -334,14 +487,25 @@ export class MemoryLimits implements LimitEngine {
   }
 }
 
-function rowOf({ org, cell, level, held }: Entry): LevelRow {
-  const used = Math.max(0, level.used - held)
-  const part = used > 0 ? level.part : 0
-  return [org, cell.id, used, part, level.at, expiry(cell, level), cell.capacity, cell.windowMs!]
+function makeEntry(org: string, id: string, cell: Cell, level: Level): Entry {
+  return { org, id, cell, level, held: 0, dirty: false, saving: false, stored: false }
 }
 
-/** Unix ms when a bucket is full again for certain, and its row of no use any more. */
+/** The levels of a user that a request needs room in. */
+function seenLevels(cells: readonly Cell[], { levels, elsewhere }: Placed<Entry>): readonly Level[] {
+  if (elsewhere === 0) return levels
+  return levels.map((level, i) => (cells[i]!.kind === 'slots' ? { ...level, used: level.used + elsewhere } : level))
+}
+
+function rowOf({ org, id, cell, level, held }: Entry): LevelRow {
+  const used = Math.max(0, level.used - held)
+  const part = used > 0 ? level.part : 0
+  return [org, id, used, part, level.at, expiry(cell, level), cell.capacity, cell.windowMs ?? null]
+}
+
+/** Unix ms when a bucket is full again for certain, or a period over, and its row of no use any more. */
 function expiry(cell: Cell, level: Level): number {
+  if (cell.kind === 'spend') return periodStart(cell.period!, level.at + 1)
   return level.at + Math.max(cell.windowMs!, stateOf(cell, level).resetMs)
 }
 

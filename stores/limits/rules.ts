@@ -11,7 +11,7 @@
  * for capacities up to 1e13.
  */
 import { periodIndex, periodStart } from '../../core/canon/limits.ts'
-import type { Admission, AdmitRequest, Cell, CellState } from '../../core/ports/store.ts'
+import type { Admission, AdmitRequest, Cell, CellState, Denial } from '../../core/ports/store.ts'
 
 export interface Level {
   /**
@@ -145,6 +145,34 @@ export function correct(cell: Cell, level: Level, reserved: number, final: numbe
   if (cell.kind === 'spend' && level.at !== charged) return
   level.used = Math.max(0, level.used + (cell.kind === 'slots' ? 0 : final) - reserved)
   if (level.used === 0) level.part = 0
+}
+
+/**
+ * Raises a level to another of the same limit, where that is the higher one; both are advanced. Slots stay: each is held
+ * where it was taken.
+ */
+export function raise(cell: Cell, level: Level, other: Level): void {
+  if (cell.kind === 'slots') return
+  if (other.used > level.used || (other.used === level.used && other.part < level.part)) {
+    level.used = other.used
+    level.part = other.part
+  }
+  level.at = Math.max(level.at, other.at)
+}
+
+/**
+ * The denial of a request of an end user: of what denies in the account's cells and in his, the one with the longer wait.
+ * @param ofUser his states
+ */
+export function deniedBy(
+  account: { denied: number; horizonMs: number } | null,
+  user: { denied: number; horizonMs: number } | null,
+  states: CellState[],
+  ofUser: () => CellState[],
+): Denial {
+  if (user && (!account || user.horizonMs > account.horizonMs))
+    return { admitted: false, ...user, states, user: ofUser() }
+  return { admitted: false, ...account!, states }
 }
 
 // ---- all cells of a request -----------------------------------------------------------------------------------------

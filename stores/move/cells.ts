@@ -1,5 +1,5 @@
 /** Limits between the engines: rows of cells in SQLite, and groups of doubles in Redis (redis/layout.ts). */
-import { COUNTED, periodIndex } from '../../core/canon/limits.ts'
+import { COUNTED, periodIndex, userOfCell } from '../../core/canon/limits.ts'
 import { GROUP_BYTES, PLACES, placeOf, STARTS } from '../redis/layout.ts'
 import type { Cells, Drop } from './end.ts'
 
@@ -30,7 +30,7 @@ export function cellsOf(organization: string, fields: Record<string, Buffer>, no
         const owed = second < 0
         cells.levels.push({ cell, used, part: owed ? 0 : second, at: owed ? at + second : at })
       } else if (second !== periodIndex(period, now)) drop('spend of days and months that are over')
-      else cells.spend.push({ cell, period, number: second, amount: used })
+      else cells.spend.push({ cell, period, number: second, amount: used, ...(userOfCell(cell) && { at }) })
     }
   }
   return cells
@@ -42,6 +42,8 @@ export function cellsOf(organization: string, fields: Record<string, Buffer>, no
  */
 export function groupsOf({ spend, levels }: Cells): Map<string, Buffer> {
   const groups = new Map<string, Buffer>()
+  /** By group, of spend. */
+  const times = new Map<string, number>()
   const groupOf = (name: string) => {
     const known = groups.get(name)
     if (known) return known
@@ -49,11 +51,12 @@ export function groupsOf({ spend, levels }: Cells): Map<string, Buffer> {
     groups.set(name, made)
     return made
   }
-  for (const { cell, period, number, amount } of spend) {
+  for (const { cell, period, number, amount, at = 0 } of spend) {
     const { group, place } = placeOf({ id: cell, kind: 'spend', dimension: 'spend', period })
     const bytes = groupOf(group)
     bytes.writeDoubleLE(amount, 8 * STARTS[place]!)
     bytes.writeDoubleLE(number, 8 * STARTS[place]! + 8)
+    times.set(group, Math.max(at, times.get(group) ?? 0))
   }
   const placed = levels.map(level => ({ ...level, ...levelPlace(level.cell)! }))
   for (const { group, at } of placed) {
@@ -66,7 +69,18 @@ export function groupsOf({ spend, levels }: Cells): Map<string, Buffer> {
     bytes.writeDoubleLE(used, 8 * STARTS[place]!)
     bytes.writeDoubleLE(at === latest ? part : at - latest, 8 * STARTS[place]! + 8)
   }
+  // Where a group has buckets, it has their time.
+  for (const [group, at] of times) {
+    const bytes = groups.get(group)!
+    if (bytes.readDoubleLE(0) === 0) bytes.writeDoubleLE(at, 0)
+  }
   return groups
+}
+
+/** The period of the spend of an end user, which SQLite keeps with the levels; undefined for a bucket. */
+export function periodOfUser(cell: string): 'day' | 'month' | undefined {
+  const word = cell.slice(cell.lastIndexOf(':') + 1)
+  return (word === 'day' || word === 'month') && userOfCell(cell) ? word : undefined
 }
 
 /** Where the level of a bucket stands; null for a limit that this release does not know. */

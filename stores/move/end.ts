@@ -4,11 +4,17 @@ import type { LedgerRow, UsageSum } from '../../core/ports/store.ts'
 import type { MoveMark } from '../format.ts'
 import type { NOT_TOLD } from '../usage.ts'
 
-/** What one organization has spent, and the levels of its buckets. Both are whole numbers, kept as they are. */
+/**
+ * What one organization has spent, and the levels of its buckets. Both are whole numbers, kept as they are. What the end
+ * users of one of its keys have comes by itself.
+ */
 export interface Cells {
   organization: string
-  /** The present period of each cell: `number` counts days or months, `amount` is in nano-USD. */
-  spend: { cell: string; period: 'day' | 'month'; number: number; amount: number }[]
+  /**
+   * The present period of each cell: `number` counts days or months, `amount` is in nano-USD; of an end user also when he
+   * was last admitted, Unix ms.
+   */
+  spend: { cell: string; period: 'day' | 'month'; number: number; amount: number; at?: number }[]
   /** `part` and `at` as in `Level` of limits/rules.ts. */
   levels: { cell: string; used: number; part: number; at: number }[]
 }

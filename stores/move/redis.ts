@@ -2,6 +2,7 @@
 import path from 'node:path'
 import { Cluster, type Redis } from 'ioredis'
 import { StoreUnavailable } from '../../core/canon/errors.ts'
+import { sharedPrefix, userOfCell } from '../../core/canon/limits.ts'
 import type { AuditNote } from '../../core/ports/accounts.ts'
 import { type LedgerRow, RECENT_ROWS } from '../../core/ports/store.ts'
 import { appendAll } from '../../core/tools/append.ts'
@@ -27,6 +28,7 @@ import { RedisClient, tagOf } from '../redis/client.ts'
 import { drainOf, holdsDrained, readDrained } from '../redis/drained.ts'
 import { FORMAT, HELD, LEASE_PREFIX, STEPS } from '../redis/format.ts'
 import { indexOf } from '../redis/idempotency.ts'
+import { userNames, usersKeep } from '../redis/layout.ts'
 import {
   BILLED,
   INDEXED,
@@ -267,15 +269,23 @@ export class RedisEnd implements End {
   }
 
   async *#cells(now: number, drop: Drop): AsyncGenerator<Cells[]> {
-    for await (const names of this.#scan('sluice:{*}:limits')) {
+    yield* this.#levels('limits', now, drop)
+    yield* this.#levels('users:*', now, drop)
+  }
+
+  /** @param kind of hashes: those of organizations, or those of the end users of keys */
+  async *#levels(kind: 'limits' | 'users:*', now: number, drop: Drop): AsyncGenerator<Cells[]> {
+    for await (const names of this.#scan(`sluice:{*}:${kind}`)) {
       const found = await this.#each(names, LARGE, async (redis, name) => {
-        const organization = orgOf(/^sluice:(\{.*\}):limits$/s.exec(name)?.[1])
+        const organization = orgOf(/^sluice:(\{.*\}):(limits|users:[^:]+)$/s.exec(name)?.[1])
         if (organization === undefined) return null
         let fields = await redis.hgetallBuffer(name)
         // Reservations of a gateway that has died long ago: levels and spend are without them.
         const marks = Object.keys(fields).filter(field => field.startsWith('@') && fields[field]!.length > 0)
         for (let i = 0; i < marks.length; i += RECLAIM_GROUP) {
-          drop('reservations of requests that a killed gateway left', Math.min(RECLAIM_GROUP, marks.length - i))
+          // The part of a user belongs to a reservation that is counted already.
+          if (kind === 'limits')
+            drop('reservations of requests that a killed gateway left', Math.min(RECLAIM_GROUP, marks.length - i))
           await this.#client.script(SCRIPTS.reclaim, [name], marks.slice(i, i + RECLAIM_GROUP))
         }
         if (marks.length) fields = await redis.hgetallBuffer(name)
@@ -398,9 +408,22 @@ export class RedisEnd implements End {
   }
 
   readonly #writeCells = async (items: readonly Cells[]): Promise<void> => {
-    await this.#each(items, LARGE, (redis, cells) => {
-      const fields = [...groupsOf(cells)].flat()
-      return redis.hset(`sluice:${tagOf(cells.organization)}:limits`, ...fields)
+    await this.#each(items, LARGE, async (redis, cells) => {
+      const tag = tagOf(cells.organization)
+      const groups = groupsOf(cells)
+      const key = userOfCell([...cells.levels, ...cells.spend][0]!.cell)?.key
+      if (key === undefined) return redis.hset(`sluice:${tag}:limits`, ...[...groups].flat())
+      const names = userNames(tag, key)
+      const shared = sharedPrefix(key).slice(0, -1)
+      const users = [...groups].filter(([group]) => group !== shared)
+      // The time of a group is that of its last admission, or of what was settled behind it.
+      users.sort(([, a], [, b]) => a.readDoubleLE(0) - b.readDoubleLE(0))
+      await redis.hset(names.cells, ...[...groups].flat(), '#', users.length)
+      if (users.length)
+        await redis.zadd(names.order, ...users.flatMap(([group], i) => [i + 1, group.slice(shared.length + 1)]))
+      await redis.sadd(names.all, key)
+      const keep = usersKeep([...cells.levels, ...cells.spend].map(({ cell: id }) => ({ id })))
+      return Promise.all(Object.values(names).map(name => redis.pexpire(name, keep)))
     })
   }
 

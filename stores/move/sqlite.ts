@@ -3,7 +3,7 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { StoreUnavailable } from '../../core/canon/errors.ts'
-import { periodIndex } from '../../core/canon/limits.ts'
+import { periodIndex, periodStart, userOfCell } from '../../core/canon/limits.ts'
 import type { AuditNote } from '../../core/ports/accounts.ts'
 import type { UsageSum } from '../../core/ports/store.ts'
 import { columnOf, LEDGER_COLUMNS, TEXT_COLUMNS } from '../columns.ts'
@@ -15,7 +15,7 @@ import { toRow } from '../sqlite/ledger.ts'
 import { MIN_READER, MOVE, makePrivate, prepare, STEPS } from '../sqlite/schema.ts'
 import { SUM_SLICE, TAGGED_COLUMNS, toSum, USAGE_COLUMNS } from '../sqlite/usage.ts'
 import { countsOf, HOUR_MS, textsOf } from '../usage.ts'
-import { levelPlace } from './cells.ts'
+import { levelPlace, periodOfUser } from './cells.ts'
 import type { Balance, Carried, Cells, Drop, End, KeptRecord, KeptReply, Kind, TaggedSum } from './end.ts'
 
 /** A batch has at most this many rows, and about this many bytes. */
@@ -247,6 +247,7 @@ export class SqliteEnd implements End {
     const spend = this.#db.prepare(
       'SELECT cell, period, number, amount FROM spend WHERE organization = ? ORDER BY cell, period, number',
     )
+    // Those of the end users of a key stand together.
     const levels = this.#db.prepare(
       'SELECT cell, used, part, at, expires FROM levels WHERE organization = ? ORDER BY cell',
     )
@@ -262,13 +263,27 @@ export class SqliteEnd implements End {
         else present.set(`${row.cell} ${row.period}`, { ...row })
       }
       const alive: Cells['levels'] = []
-      for (const { expires, ...level } of levels.all(organization) as unknown as (Cells['levels'][number] & {
-        expires: number
-      })[]) {
+      const users = new Map<string, Cells>()
+      for (const { expires, ...level } of levels.iterate(organization) as Iterable<
+        Cells['levels'][number] & { expires: number }
+      >) {
         if (expires <= now) continue
-        if (levelPlace(level.cell)) alive.push(level)
+        const { cell, used: amount, part, at } = level
+        const key = userOfCell(cell)?.key
+        if (key !== undefined && !users.has(key)) {
+          yield* users.values()
+          users.clear()
+          users.set(key, { organization, spend: [], levels: [] })
+        }
+        const period = periodOfUser(cell)
+        if (period) {
+          if (at === periodIndex(period, now))
+            users.get(key!)!.spend.push({ cell, period, number: at, amount, at: part })
+          else drop('spend of days and months that are over')
+        } else if (levelPlace(cell)) (users.get(key!)?.levels ?? alive).push(level)
         else drop('levels of limits that this release does not know')
       }
+      yield* users.values()
       if (present.size || alive.length) yield { organization, spend: [...present.values()], levels: alive }
     }
   }
@@ -320,11 +335,17 @@ export class SqliteEnd implements End {
     const charge = this.#sql(
       'INSERT OR IGNORE INTO spend (organization, cell, period, number, amount) VALUES (?, ?, ?, ?, ?)',
     )
-    for (const { cell, period, number, amount } of spend)
-      changes += Number(charge.run(organization, cell, period, number, amount).changes)
     const set = this.#sql(
       'INSERT OR IGNORE INTO levels (organization, cell, used, part, at, expires) VALUES (?, ?, ?, ?, ?, ?)',
     )
+    for (const { cell, period, number, amount, at } of spend) {
+      const end = periodStart(period, number + 1)
+      changes += Number(
+        periodOfUser(cell)
+          ? set.run(organization, cell, amount, at ?? 0, number, end).changes
+          : charge.run(organization, cell, period, number, amount).changes,
+      )
+    }
     const now = Date.now()
     for (const { cell, used, part, at } of levels)
       changes += Number(set.run(organization, cell, used, part, at, Math.max(at, now) + LEVEL_KEEP_MS).changes)

@@ -43,7 +43,8 @@ import {
   unknownNote,
 } from '../../core/ports/accounts.ts'
 import { appendAll } from '../../core/tools/append.ts'
-import type { RedisClient } from './client.ts'
+import { type RedisClient, tagOf } from './client.ts'
+import { userNames } from './layout.ts'
 import { BILLED } from './ledger.ts'
 import { script } from './scripts.ts'
 
@@ -283,6 +284,14 @@ export class RedisAccounts implements AccountStore {
     await this.#client.call(redis.xtrim(AUDIT, 'MINID', Math.max(0, Math.floor(now - keep))))
   }
 
+  /** Deletes the levels of a removed key's end users. What stays, or is written by a request that runs, expires. */
+  async #forgetUsers(id: string, key: string): Promise<void> {
+    const { redis } = this.#client
+    const { cells, order, all } = userNames(tagOf(id), key)
+    await this.#client.call(redis.unlink(cells, order))
+    await this.#client.call(redis.srem(all, key))
+  }
+
   async #change(change: AccountChange): Promise<ChangeResult> {
     const { id, expected, settings = '', about = '', leaves, keys, removed = [], remove = false } = change
     const { audit = unknownNote(Date.now()), credit } = change
@@ -302,7 +311,10 @@ export class RedisAccounts implements AccountStore {
       ],
     )) as [number, number?, Buffer?]
     const [version, index, owner] = reply
-    if (version > 0) return { version }
+    if (version > 0) {
+      for (const key of removed) await this.#forgetUsers(id, key).catch(() => {})
+      return { version }
+    }
     if (version === 0) return { refused: 'changed' }
     if (version === -3) return { refused: 'credited' }
     if (version === -2) return { refused: 'gone', key: keys[index! - 1]?.id ?? '' }

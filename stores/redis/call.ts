@@ -123,9 +123,13 @@ export class CallTemplate {
     this.#blockStart = Buffer.from(`$${block.length}\r\n`)
   }
 
-  /** @param fill called with the index of each mark; must write the block that goes with it */
-  make(marks: readonly string[], fill: (index: number) => void): ScriptCall {
-    const head = `*${this.#fixed + 2 * marks.length}\r\n`
+  /**
+   * @param fill called with the index of each mark; must write the block that goes with it
+   * @param more arguments behind them
+   */
+  make(marks: readonly string[], fill: (index: number) => void, more?: readonly string[]): ScriptCall {
+    const rest = more && Buffer.concat(more.flatMap(bulk))
+    const head = `*${this.#fixed + 2 * marks.length + (more?.length ?? 0)}\r\n`
     const shared = head.length + this.#name.length
     const each = this.#blockStart.length + this.#block.length + 4
     let size = shared + this.#start.length + each * marks.length
@@ -133,6 +137,7 @@ export class CallTemplate {
       const length = Buffer.byteLength(mark)
       size += length + markStart(length).length
     }
+    if (rest) size += rest.length
     const bytes = Buffer.allocUnsafe(size)
     let at = bytes.write(head, 0, 'latin1')
     at += this.#name.copy(bytes, at)
@@ -144,6 +149,7 @@ export class CallTemplate {
       at += bytes.write('\r\n' + markStart(Buffer.byteLength(marks[i]!)), at, 'latin1')
       at += bytes.write(marks[i]! + '\r\n', at)
     }
+    rest?.copy(bytes, at)
     return new ScriptCall(this.#script, this.#args, shared, bytes)
   }
 }

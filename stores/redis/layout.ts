@@ -10,6 +10,16 @@
  * A balance has a group of its own, too, with the place of slots: both count what is taken, and nothing comes back with
  * time. What a release without balances gives back there is right. In the place of the month's period the group has the
  * generation of balances (lease.ts): one of another generation, or none, is built before it is used.
+ *
+ * The groups of a key's end users are in a hash of the key, with the users' own parts of reservations under the same
+ * marks. So a release that does not know them leaves them alone when it gives back what a dead gateway held; a release
+ * that does gives back the users' parts later (limits.ts, `audit`).
+ *
+ *   sluice:{org}:limits             hash: groups of levels, and reservations under their marks
+ *   sluice:{org}:users              set: the ids of keys that have end users
+ *   sluice:{org}:users:<key>        hash: the groups `k:<key>:u` (shared) and `k:<key>:u:<user>`, and reservations; `#` is
+ *                                   the number of admissions
+ *   sluice:{org}:order:<key>        sorted set: the names of the users, by the number of their last admission
  */
 import { COUNTED } from '../../core/canon/limits.ts'
 import type { Cell } from '../../core/ports/store.ts'
@@ -53,7 +63,7 @@ export const STARTS: readonly number[] = starts
 export const GROUP_DOUBLES = starts.at(-1)! + 2
 export const GROUP_BYTES = 8 * GROUP_DOUBLES
 
-const BALANCE_PLACE = PLACES.findIndex(p => p.kind === 'slots')
+const SLOTS_PLACE = PLACES.findIndex(p => p.kind === 'slots')
 
 /**
  * The group of a cell, and the index of its place there.
@@ -67,9 +77,26 @@ export function placeOf(cell: Pick<Cell, 'id' | 'kind' | 'dimension' | 'windowMs
   const own = PLACES.findIndex(p => alike(p) && p.dimension === cell.dimension)
   const end = own >= 0 && ':' + PLACES[own]!.word
   if (end && cell.id.endsWith(end)) return { group: cell.id.slice(0, -end.length), place: own }
-  const place = cell.kind === 'balance' ? BALANCE_PLACE : own >= 0 ? own : PLACES.findIndex(alike)
+  const place = cell.kind === 'balance' ? SLOTS_PLACE : own >= 0 ? own : PLACES.findIndex(alike)
   if (place < 0) throw new Error(`the redis engine knows no cell like ${JSON.stringify(cell)}`)
   return { group: cell.id + '!', place }
+}
+
+/** The names of the Redis keys of the end users of a key of the organization with this hash tag. */
+export const userNames = (tag: string, key: string) => ({
+  cells: `sluice:${tag}:users:${key}`,
+  order: `sluice:${tag}:order:${key}`,
+  all: `sluice:${tag}:users`,
+})
+
+/**
+ * For how long the groups of a key's end users are kept after the last new user, or the last day with an admission, ms:
+ * longer than any of these cells looks back.
+ */
+export function usersKeep(cells: readonly Pick<Cell, 'id'>[]): number {
+  const words = cells.map(({ id }) => PLACES.find(({ word }) => id.endsWith(`:${word}`)))
+  const days = words.map(place => (place?.period === 'month' ? 40 : place?.period || place?.windowMs === DAY ? 8 : 2))
+  return Math.max(...days) * DAY
 }
 
 /** Where what is taken of an organization's balance stands. */
@@ -91,9 +118,11 @@ export const FINALS = PLACES.length + 2
 
 export const DAY_PLACE = PLACES.findIndex(p => p.period === 'day')
 const MONTH_PLACE = PLACES.findIndex(p => p.period === 'month')
+/** The index of the double in a group that tells how many requests run. */
+export const RUNNING = STARTS[SLOTS_PLACE]!
 /** Indexes of doubles in the group of a balance: what is taken, and the generation. */
-export const TAKEN = STARTS[BALANCE_PLACE]!
+export const TAKEN = STARTS[SLOTS_PLACE]!
 export const GENERATION = STARTS[MONTH_PLACE]! + 1
 /** Indexes in the doubles that a request has for the group of a balance: its amount, and the generation. */
-export const BALANCE_AMOUNT = PLACE_DOUBLES * BALANCE_PLACE + 1
+export const BALANCE_AMOUNT = PLACE_DOUBLES * SLOTS_PLACE + 1
 export const ASKED_GENERATION = PLACE_DOUBLES * MONTH_PLACE + 1

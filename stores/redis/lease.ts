@@ -21,7 +21,8 @@ import { markOf } from '../format.ts'
 import type { Script } from './call.ts'
 import { type RedisClient, tagOf } from './client.ts'
 import { bringUpToDate, FORMAT, HELD, type LayoutStep, LEASE_PREFIX } from './format.ts'
-import type { OrgKeys } from './plan.ts'
+import { userNames } from './layout.ts'
+import type { OrgKeys, UserKeys } from './plan.ts'
 import { script } from './scripts.ts'
 
 export interface LeaseTimes {
@@ -74,6 +75,8 @@ export class Leases {
   #unregistering: Promise<unknown> | undefined
   /** The keys under the present lease, by organization; also for organizations that are not registered. */
   #orgKeys = new Map<string, OrgKeys>()
+  /** The same of end users, by organization and key. */
+  #userKeys = new Map<string, Map<string, UserKeys>>()
   #taking: Promise<void> | undefined
   /** Whether a renewal has succeeded. */
   #started = false
@@ -192,11 +195,41 @@ export class Leases {
     return keys
   }
 
-  /** The marks of an organization's reservations under a lease. */
-  async marks(org: string, lease = this.#id): Promise<string[]> {
-    const { cells, prefix } = this.keysOf(org, lease)
+  /** The keys of the end users of a key, and of their parts of its reservations under a lease. */
+  userKeysOf(org: string, key: string, lease = this.#id): UserKeys {
+    const known = lease === this.#id ? this.#userKeys.get(org)?.get(key) : undefined
+    if (known) return known
+    const { reclaimed, prefix } = this.keysOf(org, lease)
+    const keys = { ...userNames(tagOf(org), key), reclaimed: `${reclaimed}:${key}`, prefix, generation: 0 }
+    if (lease !== this.#id) return keys
+    let ofOrg = this.#userKeys.get(org)
+    if (!ofOrg) this.#userKeys.set(org, (ofOrg = new Map()))
+    ofOrg.set(key, keys)
+    return keys
+  }
+
+  /** Whether this process has admitted end users of an organization since it last forgot it. */
+  knowsUsers(org: string): boolean {
+    return this.#userKeys.has(org)
+  }
+
+  /** The hashes that may have reservations of an organization: its own, and those of the end users of its keys. */
+  async hashesOf(org: string, lease = this.#id): Promise<OrgKeys[]> {
+    const keys = await this.#client.call(this.#client.redis.smembers(`sluice:${tagOf(org)}:users`))
+    return [this.keysOf(org, lease), ...keys.map(key => this.userKeysOf(org, key, lease))]
+  }
+
+  /** The marks of all reservations in a hash. */
+  async marks({ cells }: OrgKeys): Promise<string[]> {
     const fields = await this.#client.call(this.#client.redis.hkeys(cells))
-    return fields.filter(field => field.startsWith(prefix))
+    return fields.filter(field => field.startsWith('@'))
+  }
+
+  /** Deletes the levels of an organization, and of the end users of its keys. */
+  async clear(org: string): Promise<void> {
+    const hashes = await this.hashesOf(org, '')
+    const names = hashes.flatMap(keys => ('order' in keys ? [keys.cells, keys.order as string] : [keys.cells]))
+    await this.#client.call(this.#client.redis.unlink(...names, `sluice:${tagOf(org)}:users`))
   }
 
   /** Organizations registered under the present lease. */
@@ -216,6 +249,7 @@ export class Leases {
   forget(org: string): void {
     this.#orgs.delete(org)
     this.#orgKeys.delete(org)
+    this.#userKeys.delete(org)
     this.#forgotten.add(org)
   }
 
@@ -233,7 +267,9 @@ export class Leases {
       if (this.#id !== id) return
       for (const org of group) {
         this.#forgotten.delete(org)
-        if (!this.#orgs.has(org)) this.#orgKeys.delete(org)
+        if (this.#orgs.has(org)) continue
+        this.#orgKeys.delete(org)
+        this.#userKeys.delete(org)
       }
     }
   }
@@ -274,16 +310,30 @@ export class Leases {
    * @returns how many reservations were given back
    */
   async reclaim(lease: string, org: string): Promise<number> {
-    const { cells, reclaimed } = this.keysOf(org, lease)
-    const marks = await this.marks(org, lease)
     let count = 0
-    for (let i = 0; i < marks.length; i += RECLAIM_GROUP)
-      count += (await this.#client.script(
-        SCRIPTS.reclaim,
-        [cells, reclaimed],
-        marks.slice(i, i + RECLAIM_GROUP),
-      )) as number
+    for (const keys of await this.hashesOf(org, lease)) {
+      const { cells, reclaimed, prefix } = keys
+      const marks = (await this.marks(keys)).filter(mark => mark.startsWith(prefix))
+      for (let i = 0; i < marks.length; i += RECLAIM_GROUP) {
+        const group = marks.slice(i, i + RECLAIM_GROUP)
+        const given = (await this.#client.script(SCRIPTS.reclaim, [cells, reclaimed], group)) as number
+        // A user's part belongs to a reservation that is counted already.
+        if (!('order' in keys)) count += given
+      }
+    }
     return count
+  }
+
+  /**
+   * Those of these marks whose lease nobody knows any more: a release that knows no end users has given back what was held
+   * under it, but for their parts.
+   */
+  async orphans(marks: readonly string[]): Promise<string[]> {
+    if (marks.length === 0) return []
+    const { redis } = this.#client
+    const [held, dead] = await Promise.all([redis.smembers(HELD), redis.smembers(DEAD)].map(p => this.#client.call(p)))
+    const known = new Set([...held!, ...dead!])
+    return marks.filter(mark => !known.has(mark.slice(1, mark.lastIndexOf('/'))))
   }
 
   /** Takes a new lease. Simultaneous calls share one attempt. */
@@ -308,6 +358,7 @@ export class Leases {
     this.#orgs.clear()
     this.#forgotten.clear()
     this.#orgKeys.clear()
+    this.#userKeys.clear()
     this.#renewedAt = at
   }
 

@@ -4,6 +4,7 @@
  */
 
 import { StoreUnavailable } from '../../core/canon/errors.ts'
+import { USERS_KEPT, userCellId, userOfCell } from '../../core/canon/limits.ts'
 import type { Logger } from '../../core/plugin.ts'
 import {
   type Admission,
@@ -13,16 +14,17 @@ import {
   type Denial,
   isLimit,
   type LimitEngine,
+  type UserRequest,
 } from '../../core/ports/store.ts'
 import type { Clock, Timer } from '../../core/tools/clock.ts'
 import { DenseSet, IdMap, type Placed } from '../../core/tools/collections.ts'
 import type { Charge } from '../journal.ts'
 import type { Count } from '../ledger.ts'
-import { advance, denial, type Level, stateOf } from '../limits/rules.ts'
+import { advance, denial, deniedBy, type Level, stateOf } from '../limits/rules.ts'
 import type { RedisClient } from './client.ts'
-import { BALANCE, GROUP_BYTES } from './layout.ts'
+import { BALANCE, GROUP_BYTES, placeOf } from './layout.ts'
 import type { Leases } from './lease.ts'
-import { type OrgKeys, type Plan, planOf, type Settlement } from './plan.ts'
+import { type OrgKeys, type Plan, planOf, planOfUser, type Settlement, type UserKeys } from './plan.ts'
 import { script } from './scripts.ts'
 
 const RECLAIM_SCRIPT = script('reclaim')
@@ -49,6 +51,8 @@ interface Reservation {
   readonly amounts: readonly number[]
   /** For spend cells, the index of the period in which they were charged; parallel to `cells`. */
   readonly periods: readonly number[]
+  /** The part that is in the hash of the key's end users. The cells have the ids of what was taken from. */
+  readonly user?: Omit<Reservation, 'user'> & { readonly keys: UserKeys; readonly shared: readonly Cell[] }
 }
 
 /** What must be delivered to Redis: a settlement, or the end of an admission whose answer was lost. */
@@ -56,6 +60,8 @@ interface Delivery extends Settlement, Placed {
   /** Undefined for an admission whose answer was lost. */
   readonly plan: Plan | undefined
   readonly keys: OrgKeys
+  /** Of an admission whose answer was lost: where it may have taken more. */
+  readonly users?: UserKeys | undefined
 }
 /** The settlement part of a delivery that settles nothing. */
 const NOTHING = { amounts: [], finals: [], periods: [], now: 0 }
@@ -69,6 +75,8 @@ export interface RedisLimitsOptions {
   onCount: (org: string, id: string, counts: Count[]) => void
   /** What the prepaid rows of an organization cost, in nano-USD: those that are in Redis. */
   billed: (org: string) => Promise<number>
+  /** So many end users of a key are kept; for tests. */
+  usersKept?: number
 }
 
 export class RedisLimits implements LimitEngine {
@@ -105,7 +113,8 @@ export class RedisLimits implements LimitEngine {
   }
 
   async admit(request: AdmitRequest): Promise<Admission> {
-    const { cells } = request
+    const { cells, user } = request
+    if (user) return this.#admit(request)
     if (cells.length === 0) return { admitted: true, states: [] }
     if (cells.some(isLimit)) return this.#admit(request)
     // Without a limit nothing needs an answer of Redis: while it is down, the spend is in the ledger alone.
@@ -119,18 +128,27 @@ export class RedisLimits implements LimitEngine {
 
   async #admit(request: AdmitRequest, builds = 0): Promise<Admission> {
     const { client, leases } = this.#options
-    const { org, id, cells, amounts, now } = request
+    const { org, id, cells, amounts, now, user } = request
     if (!leases.covers(org)) await leases.cover(org)
     const keys = leases.keysOf(org)
-    const plan = planOf(cells)
+    const users = user && leases.userKeysOf(org, userOfCell(user.cells[0]!.id)!.key)
+    const plan = user ? planOfUser(cells, user.cells) : planOf(cells)
     let reply: Buffer
     try {
-      reply = (await client.send(plan.admission(keys, id, amounts, now))) as Buffer
+      const call =
+        user && users
+          ? plan.admission(keys, id, [...amounts, ...user.amounts], now, {
+              keys: users,
+              name: user.name,
+              most: this.#options.usersKept ?? USERS_KEPT,
+            })
+          : plan.admission(keys, id, amounts, now)
+      reply = (await client.send(call)) as Buffer
     } catch (error) {
       // Redis may have admitted the request, although its answer did not arrive. So it is given back when Redis
       // answers.
       this.#givenUp.add(nameOf(org, id))
-      this.#deliver({ id, plan: undefined, keys, ...NOTHING, place: -1 })
+      this.#deliver({ id, plan: undefined, keys, users, ...NOTHING, place: -1 })
       throw error
     }
     // Redis answers again. Settlements that it has not got yet keep slots and reservations occupied, so they go at
@@ -143,10 +161,21 @@ export class RedisLimits implements LimitEngine {
     }
     const levels = plan.levels(reply, 1)
     const states = statesOf(cells, levels, now)
-    if (reply[0] === 49) {
+    if (reply[0] === 49 || reply[0] === 51) {
+      const periods = levels.map(level => level.at)
+      const reservation =
+        user && users
+          ? ofUser({ keys, cells, amounts, periods }, user, users, reply[0] === 51)
+          : { keys, cells, amounts, periods }
       // `add` does nothing for a repeated request id: the first reservation stays.
-      this.#of(org).add(id, { keys, cells, amounts, periods: levels.map(level => level.at) })
+      this.#of(org).add(id, reservation)
       return { admitted: true, states }
+    }
+    if (user) {
+      const own = levels.slice(cells.length)
+      const theirs = statesOf(user.cells, own, now)
+      const [account, his] = [denial(cells, levels, amounts, now), denial(user.cells, own, user.amounts, now)]
+      if (account || his) return deniedBy(account, his, states, () => theirs)
     }
     const denied = denial(cells, levels, amounts, now)
     if (!denied) throw new StoreUnavailable('redis denied an admission that the rules allow')
@@ -160,25 +189,23 @@ export class RedisLimits implements LimitEngine {
     await client.script(BUILD_SCRIPT, [cells], [BALANCE.group, await billed(org), generation])
   }
 
-  settle(org: string, id: string, finals: readonly number[], now: number): void {
+  settle(org: string, id: string, finals: readonly number[], now: number, ofUser?: readonly number[]): void {
     const reservation = this.#reservations.get(org)?.take(id)
     if (!reservation) return
-    const { keys, cells, amounts, periods } = reservation
-    let charges: Charge[] | undefined
-    let counts: Count[] | undefined
-    for (let i = 0; i < cells.length; i++) {
-      const cell = cells[i]!
-      const final = finals[i] ?? 0
-      if (final <= 0) continue
-      if (cell.kind === 'spend') (charges ??= []).push([cell.id, cell.period!, periods[i]!, final])
-      else if (cell.kind === 'bucket' || cell.kind === 'balance') (counts ??= []).push([cell.id, final])
-    }
-    if (charges) this.#options.onCharge(org, id, charges)
-    if (counts) this.#options.onCount(org, id, counts)
+    const charges: Charge[] = []
+    const counts: Count[] = []
+    const { keys, cells, amounts, periods, user } = reservation
+    book(reservation, finals, charges, counts)
+    if (user && ofUser) book(user, ofUser, charges, counts)
+    if (charges.length) this.#options.onCharge(org, id, charges)
+    if (counts.length) this.#options.onCount(org, id, counts)
     this.#deliver({ id, plan: planOf(cells), keys, amounts, finals, periods, now, place: -1 })
+    if (!user) return
+    const { shared, ...part } = user
+    this.#deliver({ ...part, id, plan: planOf(shared), finals: ofUser ?? [], now, place: -1 })
   }
 
-  async wouldDeny({ org, cells, amounts, now }: Omit<AdmitRequest, 'id'>): Promise<Denial | null> {
+  async wouldDeny({ org, cells, amounts, now }: Omit<AdmitRequest, 'id' | 'user'>): Promise<Denial | null> {
     const levels = await this.#read(org, cells)
     const states = statesOf(cells, levels, now)
     const denied = denial(cells, levels, amounts, now)
@@ -277,6 +304,9 @@ export class RedisLimits implements LimitEngine {
           [keys.cells],
           group.map(({ id }) => keys.prefix + id),
         )
+      // The mark that the call above has left in the other hash keeps an admission out that comes only now.
+      for (const { id, users } of group)
+        if (users) await client.script(RECLAIM_SCRIPT, [users.cells], [users.prefix + id])
     } catch {
       if (!this.#closed) this.#retryLater()
       return false
@@ -332,19 +362,28 @@ export class RedisLimits implements LimitEngine {
     const unused: string[] = []
     let strays = 0
     for (const org of [...leases.organizations(), ...leases.forgotten()]) {
-      const { cells, prefix } = leases.keysOf(org)
-      const marks = await leases.marks(org)
-      const leaving = new Set(this.#leaving())
-      for (const mark of marks) {
-        const id = mark.slice(prefix.length)
-        const name = nameOf(org, id)
-        if (this.#reservations.get(org)?.has(id) || leaving.has(id)) continue
-        if (this.#suspects.has(name)) {
-          strays += (await client.script(RECLAIM_SCRIPT, [cells], [mark])) as number
-          this.#givenUp.delete(name)
-        } else seen.add(name)
+      let held = false
+      for (const keys of leases.knowsUsers(org) ? await leases.hashesOf(org) : [leases.keysOf(org)]) {
+        const { cells, prefix } = keys
+        const all = await leases.marks(keys)
+        const marks = all.filter(mark => mark.startsWith(prefix))
+        const leaving = new Set(this.#leaving())
+        for (const mark of marks) {
+          const id = mark.slice(prefix.length)
+          const name = nameOf(org, id)
+          if (this.#reservations.get(org)?.has(id) || leaving.has(id)) continue
+          if (this.#suspects.has(name)) {
+            strays += (await client.script(RECLAIM_SCRIPT, [cells], [mark])) as number
+            this.#givenUp.delete(name)
+          } else seen.add(name)
+        }
+        if ('order' in keys) {
+          const orphans = await leases.orphans(all.filter(mark => !mark.startsWith(prefix)))
+          if (orphans.length) strays += (await client.script(RECLAIM_SCRIPT, [cells], orphans)) as number
+        }
+        held ||= marks.length > 0
       }
-      if (marks.length > 0 || this.#reservations.get(org)?.size) continue
+      if (held || this.#reservations.get(org)?.size) continue
       this.#reservations.delete(org)
       if (leases.forgotten().has(org)) unused.push(org)
       else if (this.#idle.has(org)) leases.forget(org)
@@ -378,6 +417,35 @@ function statesOf(cells: readonly Cell[], levels: readonly Level[], now: number)
     states[i] = stateOf(cells[i]!, levels[i]!)
   }
   return states
+}
+
+/** What a settlement takes, for the journal. */
+function book(
+  { cells, periods }: Pick<Reservation, 'cells' | 'periods'>,
+  finals: readonly number[],
+  charges: Charge[],
+  counts: Count[],
+): void {
+  for (let i = 0; i < cells.length; i++) {
+    const cell = cells[i]!
+    const final = finals[i] ?? 0
+    if (final <= 0) continue
+    if (cell.kind === 'spend') charges.push([cell.id, cell.period!, periods[i]!, final])
+    else if (cell.kind === 'bucket' || cell.kind === 'balance') counts.push([cell.id, final])
+  }
+}
+
+/** Adds what is taken from the group of an end user to a reservation. `periods` are of all cells, his last. */
+function ofUser(
+  account: Reservation,
+  { name, cells, amounts }: UserRequest,
+  users: UserKeys,
+  isShared: boolean,
+): Reservation {
+  const own = isShared ? cells : cells.map(cell => ({ ...cell, id: userCellId(cell.id, name) }))
+  const { group } = placeOf(own[0]!)
+  const periods = account.periods.slice(account.cells.length)
+  return { ...account, user: { keys: { ...users, group }, cells: own, shared: cells, amounts, periods } }
 }
 
 const nameOf = (org: string, id: string) => org + '\n' + id

@@ -14,11 +14,14 @@ import {
   PLACES,
   placeOf,
   STARTS,
+  usersKeep,
 } from './layout.ts'
 import { script } from './scripts.ts'
 
 const ADMIT_SCRIPT = script('admit')
 const ADMIT_WITH_BALANCE = script('admit', 'balance')
+const ADMIT_USER = script('admit', 'user')
+const ADMIT_USER_WITH_BALANCE = script('admit', 'balance', 'user')
 const SETTLE_SCRIPT = script('settle')
 
 /**
@@ -36,6 +39,16 @@ export interface OrgKeys {
   readonly prefix: string
   /** Of balances. */
   readonly generation: number
+}
+
+/** The keys of the end users of one key. `cells` is the hash of their groups, and has their parts of reservations. */
+export interface UserKeys extends OrgKeys {
+  /** The names, by last use. */
+  readonly order: string
+  /** The set of the keys that have users. */
+  readonly all: string
+  /** The group of one reservation, in place of that of the cells. */
+  readonly group?: string
 }
 
 /** The end of a reservation. The three arrays are parallel to the cells. */
@@ -63,11 +76,22 @@ class Block {
   }
 }
 
+/** An end user in a call of admit.lua. */
+export interface UserArguments {
+  readonly keys: UserKeys
+  readonly name: string
+  /** So many are kept. */
+  readonly most: number
+}
+
 /** A prepared set of cells: the groups, and templates of the calls that lack only times, amounts and marks. */
 export class Plan {
   readonly groups: readonly string[]
   readonly #cells: readonly Cell[]
   readonly #balance: boolean
+  /** Whether the last group is that of end users, and for how long it is kept, ms. */
+  readonly #users: boolean
+  readonly #keep: string
   /** For each cell, the index of its capacity in the doubles of a request. Its amount is the next double. */
   readonly #capacities: Int32Array
   /** For each cell, the index of its final figure in the doubles of a settlement. */
@@ -81,18 +105,23 @@ export class Plan {
   readonly #request: Block
   readonly #settled: Block
   #keys: OrgKeys | undefined
+  #userKeys: UserKeys | undefined
   #admission!: CallTemplate
   #settlement!: CallTemplate
   /** The groups of the last reply, and the levels that `levels` read from them. */
   readonly #reply: Block
   readonly #levels: Level[]
 
-  constructor(cells: readonly Cell[]) {
-    const placed = cells.map(cell => ({ ...placeOf(cell), balance: cell.kind === 'balance' }))
-    this.#balance = placed.some(({ balance }) => balance)
-    // admit.lua finds the balance in the last group.
-    const last = placed.toSorted((a, b) => Number(a.balance) - Number(b.balance))
-    const groups = [...new Set(last.map(({ group }) => group))]
+  /** @param ofUsers the shared cells of end users; only for admissions */
+  constructor(ofAccount: readonly Cell[], ofUsers: readonly Cell[] = []) {
+    const cells = [...ofAccount, ...ofUsers]
+    // admit.lua finds the balance in the last group, and users behind it.
+    const rank = ({ kind }: Cell, i: number) => (i >= ofAccount.length ? 2 : Number(kind === 'balance'))
+    const placed = cells.map((cell, i) => ({ ...placeOf(cell), last: rank(cell, i) }))
+    this.#balance = placed.some(({ last }) => last === 1)
+    this.#users = ofUsers.length > 0
+    this.#keep = this.#users ? String(usersKeep(ofUsers)) : ''
+    const groups = [...new Set(placed.toSorted((a, b) => a.last - b.last).map(({ group }) => group))]
     const places = placed.map(({ group, place }) => ({ g: groups.indexOf(group), place }))
     const length = HEAD + PLACE_DOUBLES * PLACES.length * groups.length
     this.groups = groups
@@ -115,15 +144,19 @@ export class Plan {
     this.#levels = cells.map(emptyLevel)
   }
 
-  /** The call of admit.lua for one request. `amounts` are parallel to the cells. */
-  admission(keys: OrgKeys, id: string, amounts: readonly number[], now: number): ScriptCall {
-    this.#use(keys)
-    return this.#admission.make([keys.prefix + id], () => this.#fillRequest(this.#request.numbers, amounts, now))
+  /** The call of admit.lua for one request. `amounts` are parallel to the cells, those of end users last. */
+  admission(keys: OrgKeys, id: string, amounts: readonly number[], now: number, user?: UserArguments): ScriptCall {
+    if (this.#keys !== keys || this.#userKeys !== user?.keys) this.#use(keys, user?.keys)
+    return this.#admission.make(
+      [keys.prefix + id],
+      () => this.#fillRequest(this.#request.numbers, amounts, now),
+      user && [user.name, String(user.most), this.#keep],
+    )
   }
 
   /** One call of settle.lua for several settlements. */
-  settlement(keys: OrgKeys, settlements: readonly Settlement[]): ScriptCall {
-    this.#use(keys)
+  settlement(keys: OrgKeys | UserKeys, settlements: readonly Settlement[]): ScriptCall {
+    if (this.#keys !== keys) this.#use(keys, undefined)
     return this.#settlement.make(
       settlements.map(({ id }) => keys.prefix + id),
       index => {
@@ -162,21 +195,23 @@ export class Plan {
     return levels
   }
 
-  /** Makes the templates of the calls for these keys, unless they are those of the last call. */
-  #use(keys: OrgKeys): void {
-    if (this.#keys === keys) return
+  /** Makes the templates of the calls for these keys. */
+  #use(keys: OrgKeys | UserKeys, userKeys: UserKeys | undefined): void {
     const { cells, reclaimed, generation } = keys
-    const { groups } = this
-    let admit = ADMIT_SCRIPT
+    const groups = 'group' in keys && keys.group !== undefined ? [keys.group] : this.groups
+    let admit = this.#users ? ADMIT_USER : ADMIT_SCRIPT
     if (this.#balance) {
-      admit = ADMIT_WITH_BALANCE
-      const at = HEAD + PLACE_DOUBLES * PLACES.length * (groups.length - 1) + ASKED_GENERATION
+      admit = this.#users ? ADMIT_USER_WITH_BALANCE : ADMIT_WITH_BALANCE
+      const before = groups.length - (this.#users ? 2 : 1)
+      const at = HEAD + PLACE_DOUBLES * PLACES.length * before + ASKED_GENERATION
       for (const { numbers } of [this.#request, this.#settled]) numbers[at] = generation
     }
-    this.#admission = new CallTemplate(admit, [cells], groups, this.#request.bytes)
+    const hashes = userKeys ? [cells, userKeys.cells, userKeys.order, userKeys.all] : [cells]
+    this.#admission = new CallTemplate(admit, hashes, groups, this.#request.bytes)
     const args = [String(groups.length), ...groups]
     this.#settlement = new CallTemplate(SETTLE_SCRIPT, [cells, reclaimed], args, this.#settled.bytes)
     this.#keys = keys
+    this.#userKeys = userKeys
   }
 
   /** Fills in the times and amounts of a request. */
@@ -194,5 +229,16 @@ const plans = new WeakMap<readonly Cell[], Plan>()
 export function planOf(cells: readonly Cell[]): Plan {
   let plan = plans.get(cells)
   if (!plan) plans.set(cells, (plan = new Plan(cells)))
+  return plan
+}
+
+const plansOfUsers = new WeakMap<readonly Cell[], WeakMap<readonly Cell[], Plan>>()
+
+/** The plan of an admission of an end user: of the cells of the account and of those of its users. */
+export function planOfUser(cells: readonly Cell[], ofUsers: readonly Cell[]): Plan {
+  let plans = plansOfUsers.get(cells)
+  if (!plans) plansOfUsers.set(cells, (plans = new WeakMap()))
+  let plan = plans.get(ofUsers)
+  if (!plan) plans.set(ofUsers, (plan = new Plan(cells, ofUsers)))
   return plan
 }

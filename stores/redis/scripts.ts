@@ -14,6 +14,7 @@ import { createHash } from 'node:crypto'
 import { MOST_CHANGES } from '../../core/ports/accounts.ts'
 import { FIGURES, RECENT_ROWS, TOTALS } from '../../core/ports/store.ts'
 import { FAR_AHEAD } from '../limits/rules.ts'
+import { USERS_LOOKED_AT } from '../limits/users.ts'
 import { MARK_BASE, MARK_BYTES_PER_CHARACTER } from '../marks.ts'
 import { NOTICES_KEPT } from '../notices.ts'
 import { TEXTS } from '../usage.ts'
@@ -30,6 +31,8 @@ import {
   NONE,
   PLACE_DOUBLES,
   PLACES,
+  RUNNING,
+  STARTS,
   TAKEN,
 } from './layout.ts'
 
@@ -39,10 +42,12 @@ export const BUCKET = -1
 /** The struct format of `count` little-endian doubles, as a Lua string. */
 const doubles = (count: number) => `'<${'d'.repeat(count)}'`
 
-const places = PLACES.map(({ word, kind, windowMs, period }) => ({
+const places = PLACES.map(({ word, kind, windowMs, period }, i) => ({
   kind,
   values: {
     PLACE: word,
+    /** The index of its `used` in a table of the group's numbers. */
+    USED: STARTS[i]! + 1,
     ...(windowMs !== undefined && { WINDOW_MS: windowMs }),
     ...(period !== undefined && { FAR_AHEAD: FAR_AHEAD[period] }),
   },
@@ -71,6 +76,9 @@ export const INSERTS: Inserts = {
     GENERATION_OFFSET: 8 * GENERATION,
     BALANCE_AMOUNT_OFFSET: 8 * BALANCE_AMOUNT,
     ASKED_GENERATION_OFFSET: 8 * ASKED_GENERATION,
+    /** In the group of an end user: the offset of the byte where the number of his running requests begins. */
+    RUNNING_OFFSET: 8 * RUNNING,
+    USERS_LOOKED_AT,
     /** One call of append.lua counts at most this many entries that others have left uncounted, beside its own. */
     COUNTED_TOGETHER: 200,
     /** A sum: its hour, then TOTALS. */
@@ -96,6 +104,8 @@ export const INSERTS: Inserts = {
     spend: placesOf('spend'),
     /** Has one entry in the scripts of organizations with a balance. */
     balance: [],
+    /** Has one entry in the script of requests of end users. */
+    user: [],
     /** The columns of the ledger that append.lua reads. */
     counted: ['time', 'organization', 'tags', ...SUM_TEXTS, ...FIGURES].map(name => ({ COLUMN: name })),
     text: SUM_TEXTS.map(name => ({ COLUMN: name })),

@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto'
 import path from 'node:path'
 import { StoreUnavailable } from '../../core/canon/errors.ts'
-import { COUNTED, countedOfLost } from '../../core/canon/limits.ts'
+import { COUNTED, countedOfLost, userOfCell } from '../../core/canon/limits.ts'
 import type { Logger } from '../../core/plugin.ts'
 import type { AuditBounds } from '../../core/ports/accounts.ts'
 import type {
@@ -36,6 +36,7 @@ import { LEASE_TIMES, Leases, type LeaseTimes } from './lease.ts'
 import { LEDGER_GROUP, REPLICA_WAIT_MS, RedisLedgerSink, recentRows, rowsOf, sentKey } from './ledger.ts'
 import { RedisLimits } from './limits.ts'
 import { RedisNotices } from './notices.ts'
+import type { OrgKeys } from './plan.ts'
 import { RedisRecords } from './records.ts'
 import { BUCKET, script } from './scripts.ts'
 import { scanUsage } from './usage.ts'
@@ -269,7 +270,7 @@ export class RedisStore implements Store {
   async #forget(org: string): Promise<void> {
     await this.idempotency.shares.clear(org)
     await this.records.shares.clear(org)
-    await this.client.call(this.client.redis.unlink(this.leases.keysOf(org, '').cells))
+    await this.leases.clear(org)
   }
 
   /**
@@ -374,16 +375,29 @@ export class RedisStore implements Store {
       const organizations = new Set(Array.from(byId.values(), ({ organization }) => organization))
       for (const org of organizations) await this.leases.reclaim(lease, org)
       for (const [request_id, { organization, charges, counts }] of byId) {
-        const args: (string | number)[] = charges.flatMap(([id, period, index, amount]) => {
+        const account: (string | number)[] = []
+        const users = new Map<string, (string | number)[]>()
+        const argsOf = (id: string) => {
+          const key = userOfCell(id)?.key
+          if (key === undefined) return account
+          const known = users.get(key)
+          if (known) return known
+          const args: (string | number)[] = []
+          users.set(key, args)
+          return args
+        }
+        for (const [id, period, index, amount] of charges) {
           const { group, place } = placeOf({ id, kind: 'spend', dimension: 'spend', period })
-          return [group, STARTS[place]!, index, amount]
-        })
+          argsOf(id).push(group, STARTS[place]!, index, amount)
+        }
         for (const [id, amount] of counts) {
           const place = id === COUNTED.balance.given ? BALANCE : levelPlace(id)
-          if (place) args.push(place.group, STARTS[place.place]!, BUCKET, amount)
+          if (place) argsOf(id).push(place.group, STARTS[place.place]!, BUCKET, amount)
         }
-        const { cells, reclaimed, prefix } = this.leases.keysOf(organization, lease)
-        count += (await this.client.script(CHARGE_SCRIPT, [cells, reclaimed], [prefix + request_id, ...args])) as number
+        const charge = async ({ cells, reclaimed, prefix }: OrgKeys, args: (string | number)[]) =>
+          (await this.client.script(CHARGE_SCRIPT, [cells, reclaimed], [prefix + request_id, ...args])) as number
+        count += await charge(this.leases.keysOf(organization, lease), account)
+        for (const [key, args] of users) await charge(this.leases.userKeysOf(organization, key, lease), args)
       }
     }
     return count

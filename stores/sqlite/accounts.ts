@@ -1,6 +1,7 @@
 /** Accounts in the embedded store. Another process, such as `sluice org`, changes them beside a running gateway. */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { StoreUnavailable } from '../../core/canon/errors.ts'
+import { sharedPrefix } from '../../core/canon/limits.ts'
 import {
   type AccountChange,
   type AccountStore,
@@ -19,6 +20,7 @@ import {
   type StoredOrganization,
   unknownNote,
 } from '../../core/ports/accounts.ts'
+import { beginningWith } from './levels.ts'
 
 /** The index of `version` answers what has changed since, and gives the next version; `gone` has the removals. */
 export const ACCOUNT_TABLES = `
@@ -432,8 +434,11 @@ export class SqliteAccounts implements AccountStore {
     }
     const remember = this.#sql('INSERT OR IGNORE INTO gone (organization, key) VALUES (?, ?)')
     for (const key of removed)
-      if (this.#sql('DELETE FROM keys WHERE organization = ? AND id = ?').run(id, key).changes === 1)
+      if (this.#sql('DELETE FROM keys WHERE organization = ? AND id = ?').run(id, key).changes === 1) {
         remember.run(id, key)
+        const levels = this.#sql('DELETE FROM levels WHERE organization = ? AND cell >= ? AND cell < ?')
+        levels.run(id, ...beginningWith(sharedPrefix(key)))
+      }
     this.#note(id, audit ?? unknownNote(Date.now()))
     return { version }
   }

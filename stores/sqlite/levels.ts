@@ -39,6 +39,24 @@ export function levelsBefore(
   }
 }
 
+/** The bounds, the second not included, of texts that begin with this one, which ends with ':'. */
+export const beginningWith = (prefix: string): [string, string] => [prefix, `${prefix.slice(0, -1)};`]
+
+/** Returns a function that reads what is left of the end users of a key (`MemoryLimitsOptions.usersBefore`). */
+export function usersBefore(
+  db: DatabaseSync,
+): (org: string, prefix: string, now: number) => readonly (readonly [string, Level])[] {
+  const select = db.prepare(
+    'SELECT cell, used, part, at FROM levels WHERE organization = ? AND cell >= ? AND cell < ? AND expires > ?',
+  )
+  return (org, prefix, now) => {
+    const rows = select.all(org, ...beginningWith(prefix), now) as unknown as (Level & { cell: string })[]
+    // Of spend, `at` is a period, and `part` the time.
+    const time = ({ at, part }: Level) => Math.max(at, part)
+    return rows.sort((a, b) => time(a) - time(b)).map(({ cell, used, part, at }) => [cell, { used, part, at }])
+  }
+}
+
 /** The position of the table of levels; 0 when no record was ever in it. */
 export function positionOf(db: DatabaseSync): number {
   const row = db.prepare('SELECT CAST(value AS TEXT) AS value FROM meta WHERE name = ?').get(POSITION)

@@ -26,7 +26,7 @@ import { WriteProbe } from '../write-probe.ts'
 import { SqliteAccounts } from './accounts.ts'
 import { type RunningKey, SqliteIdempotency } from './idempotency.ts'
 import { recentRows, rowsOf, SqliteLedgerSink, scanUsage } from './ledger.ts'
-import { LevelSaver, levelsBefore, positionOf, SettledLevels } from './levels.ts'
+import { LevelSaver, levelsBefore, positionOf, SettledLevels, usersBefore } from './levels.ts'
 import { SqliteNotices } from './notices.ts'
 import { SqliteRecords } from './records.ts'
 import { makePrivate, prepare } from './schema.ts'
@@ -103,7 +103,10 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
       clock,
       spent: spentBefore(reader),
       billed: org => accounts.billed(org),
-      ...(!inMemory && { levelBefore: levelsBefore(reader, clock, () => limits.evictedUntil) }),
+      ...(!inMemory && {
+        levelBefore: levelsBefore(reader, clock, () => limits.evictedUntil),
+        usersBefore: usersBefore(reader),
+      }),
       chargesSince: () => ledger.pendingSince,
       onCharge: (org, id, charges) => ledger.charge(org, id, charges),
     })

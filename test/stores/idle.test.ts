@@ -4,6 +4,7 @@ import path from 'node:path'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { Redis } from 'ioredis'
+import type { Cell } from '../../core/ports/store.ts'
 import { ManualClock } from '../../core/tools/clock.ts'
 import { openStore } from '../../stores/index.ts'
 import { MemoryLimits } from '../../stores/limits/memory.ts'
@@ -21,7 +22,13 @@ const CELLS = [
   spend('o:month', 200_000, 'month'),
 ]
 
-test('[LIM-1] levels that leave memory come back as if they had stayed', () =>
+const OF_USERS = [
+  bucket('k:key_ci:u:tpd', 30_000, DAY, 'tokens'),
+  slots('k:key_ci:u:conc', 2),
+  spend('k:key_ci:u:month', 50_000, 'month'),
+].map((cell): Cell => ({ ...cell, scope: 'user' }))
+
+test('[LIM-1] [LIM-12] levels that leave memory come back as if they had stayed', () =>
   fc.assert(
     fc.asyncProperty(
       fc.array(fc.tuple(fc.nat(2), fc.nat(20_000), fc.nat(20_000), fc.constantFrom(0, 1, 7, 40, 200)), {
@@ -43,13 +50,14 @@ test('[LIM-1] levels that leave memory come back as if they had stayed', () =>
               cells: CELLS,
               amounts: [1, reserved, reserved, 1, reserved, reserved],
               now,
+              user: { name: `u${used % 2}`, cells: OF_USERS, amounts: [reserved, 1, reserved] },
             }
             const expected = staying.admit(request)
             assert.deepEqual(limits.admit(request), expected)
             if (expected.admitted) {
               store.ledger.intent(intent(`r${i}`, { organization: name, time: now }))
               const finals = [1, used, used, 0, used, used]
-              for (const engine of [limits, staying]) engine.settle(name, `r${i}`, finals, now)
+              for (const engine of [limits, staying]) engine.settle(name, `r${i}`, finals, now, [used, 0, used])
               store.ledger.outcome(outcome(`r${i}`))
             }
             await store.ledger.flush()

@@ -9,8 +9,9 @@ import { openAccounts } from '../../stores/accounts.ts'
 import { openStore } from '../../stores/index.ts'
 import { removeLeft } from '../../stores/leaving.ts'
 import { moveStore } from '../../stores/move/move.ts'
+import { RedisStore } from '../../stores/redis/store.ts'
 import { eventually } from '../eventually.ts'
-import { bucket, DAY, intent, options, outcome, recordingLog, spend, T0, temporary } from './kit.ts'
+import { bucket, DAY, intent, options, outcome, recordingLog, slots, spend, T0, temporary } from './kit.ts'
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
 let server: RedisServer | undefined
@@ -114,10 +115,15 @@ for (const [name, skip, url] of engines) {
 
     async function fill(store: Store, org: string, now: number): Promise<void> {
       const cells = [bucket('o:rpd', 100, DAY), spend('o:day', 1e12)]
-      const admitted = await store.limits.admit({ org, id: `${org}-1`, cells, amounts: [1, 1000], now })
+      const ofUsers = [bucket('k:k:u:rpd', 100, DAY), slots('k:k:u:conc', 9)].map(cell => ({
+        ...cell,
+        scope: 'user' as const,
+      }))
+      const user = { name: 'ann', cells: ofUsers, amounts: [1, 1] }
+      const admitted = await store.limits.admit({ org, id: `${org}-1`, cells, amounts: [1, 1000], now, user })
       assert.equal(admitted.admitted, true)
       await store.ledger.intent(intent(`${org}-1`, { organization: org, billing: 'prepaid' }))
-      store.limits.settle(org, `${org}-1`, [1, 425_000], now)
+      store.limits.settle(org, `${org}-1`, [1, 425_000], now, [1, 0])
       await store.ledger.outcome(outcome(`${org}-1`))
       await store.records.put(org, 'response', 'r1', Buffer.from('secret'), DAY, now)
       assert.equal((await store.idempotency.begin(org, 'idem', 'f', 'q1', DAY, now)).state, 'first')
@@ -180,7 +186,11 @@ for (const [name, skip, url] of engines) {
         assert.equal(state, used === 1 ? 'replay' : 'first', id)
       }
       // SQLite's levels are in this process's memory, too, until it forgets idle organizations.
-      if (store.engine === 'redis') assert.equal((await store.limits.peek('goes', cells, now))[0]!.remaining, 100)
+      if (store instanceof RedisStore) {
+        assert.equal((await store.limits.peek('goes', cells, now))[0]!.remaining, 100)
+        assert.deepEqual(await store.client.redis.keys('sluice:{goes}:[uo]*'), [])
+        assert.equal((await store.client.redis.keys('sluice:{stays}:users*')).length, 2)
+      }
       const rows = await store.ledger.query({})
       assert.deepEqual(rows.map(row => row.organization).sort(), ['back', 'goes', 'stays'])
       assert.deepEqual([await accounts.credits('goes'), await accounts.billed('goes')], [[credit], billed])

@@ -58,6 +58,25 @@ const CELLS: readonly Cell[] = [
   spend('k:key_1:month', 1e12, 'month'),
 ]
 
+const USERS = ['', 'ann', 'böb: 1']
+const USER_CELLS: readonly Cell[] = [
+  bucket('k:key_1:u:tpd', 1000, DAY, 'tokens'),
+  slots('k:key_1:u:conc', Number.POSITIVE_INFINITY),
+  spend('k:key_1:u:month', 1e12, 'month'),
+].map(cell => ({ ...cell, scope: 'user' }))
+
+/** What each end user has left of tokens and spend. */
+async function leftOfUsers({ limits }: Store, org: string): Promise<(number | undefined)[][]> {
+  const left = USERS.map(async name => {
+    const user = { name, cells: USER_CELLS, amounts: [1e12, 1, 0] }
+    const request = { org, id: 'none', cells: CELLS, amounts: CELLS.map(() => 0), now: systemClock.now(), user }
+    const answer = await limits.admit(request)
+    assert.ok(!answer.admitted && answer.user)
+    return [answer.user[0]?.remaining, answer.user[2]?.remaining]
+  })
+  return Promise.all(left)
+}
+
 /** Fills a store through its ports, as a gateway does. */
 async function fill(store: Store): Promise<void> {
   const now = systemClock.now()
@@ -89,6 +108,12 @@ async function fill(store: Store): Promise<void> {
       const more = n % 2 ? { ttfb_ms: null, bytes_in: 7, provider: '' } : { duration_ms: 0.1 + n, provider: 'p\ud800' }
       const tags = n % 3 ? {} : { tags: JSON.stringify({ team: `${n % 2}`, user: 'ü' }) }
       await store.ledger.outcome(outcome(id, { ...more, ...tags, cost: 8_000_001 + n }))
+    }
+    for (const [n, name] of USERS.entries()) {
+      const [id, amounts] = [`req_${i}_of_${n}`, CELLS.map(() => 0)]
+      const user = { name, cells: USER_CELLS, amounts: [90, 1, 5000] }
+      await store.limits.admit({ org, id, cells: CELLS, amounts, now, user })
+      store.limits.settle(org, id, amounts, now, [10 * n + 7, 1, 100 * n + 3])
     }
     await store.records.put(org, 'response', 'resp_1', Buffer.from(`one of ${org}`), 30 * DAY, now)
     await store.records.put(org, 'continuation', 'c:1', Buffer.alloc(99, i), 30 * DAY, now)
@@ -131,6 +156,7 @@ async function booksOf(store: Store) {
     spent: await each(async org =>
       (await store.limits.peek(org, CELLS, now)).filter((_, i) => i >= 3).map(state => state.remaining),
     ),
+    ofUsers: await each(org => leftOfUsers(store, org)),
     kept: await each(async org => [
       await textOf(store, org, 'response', 'resp_1'),
       await textOf(store, org, 'continuation', 'c:1'),
@@ -192,12 +218,16 @@ test('a store goes from SQLite to Redis and back with everything in it', { skip 
   const before = await booksOf(source)
   // What a limit counts has whole numbers in it, and each organization has spent.
   assert.ok(before.spent.every(([, day, month]) => day! < 1e12 && day === month))
+  assert.deepEqual(
+    before.ofUsers[0],
+    [7, 17, 27].map((used, n) => [1000 - used, 1e12 - 100 * n - 3]),
+  )
   await source.close()
 
   const there = await moveStore(move(first, redis))
   assert.deepEqual(
     Object.values(there.carried!).map(({ count }) => count),
-    [3, 0, 4, 6, 9, there.carried!.sums.count, 60, there.carried!.tagged.count, 1, 2, 6, 6],
+    [3, 0, 4, 15, 18, there.carried!.sums.count, 60, there.carried!.tagged.count, 1, 2, 6, 6],
   )
   assert.ok(there.carried!.tagged.count >= 9)
   const cost = before.ledger.reduce((sum, row) => sum + row.cost, 0)
@@ -397,7 +427,7 @@ test('what was carried is compared: a target that lost something does not come i
   try {
     await assert.rejects(
       moveStore(move(from, to)),
-      /does not hold what was carried \(spend: 6 \(sum \d+\) were read, and 4/,
+      /does not hold what was carried \(spend: 15 \(sum \d+\) were read, and 13/,
     )
   } finally {
     Object.getPrototypeOf(end).finish = lose
