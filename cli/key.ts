@@ -259,7 +259,8 @@ export function limitRows(all: object, base = ''): string[][] {
 const listed = (value: unknown) => (Array.isArray(value) ? value.join(', ') || 'none' : String(value))
 
 function shown(row: ReturnType<typeof rowsOf>[number] & { last_used: number | null }): string {
-  const { organization, key, sha256, hint, limits, model_limits, last_used, expires, created, ...rest } = row
+  const { organization, key, sha256, hint, limits, model_limits, user_limits, last_used, expires, created, ...rest } =
+    row
   const hour = last_used !== null && `in the hour from ${new Date(last_used).toISOString().slice(0, 16)}Z`
   const rows = [
     ['key', `${key} of ${organization}`],
@@ -272,6 +273,7 @@ function shown(row: ReturnType<typeof rowsOf>[number] & { last_used: number | nu
     ['last used', hour || 'not within 400 days'],
     ...limitRows(limits),
     ...limitRows(model_limits),
+    ...limitRows(user_limits ?? {}, 'each user: '),
   ]
   return columns(rows, 80, 0)
 }

@@ -339,6 +339,7 @@ function shown(organization: OrganizationConfig, place: 'file' | 'store', balanc
     ...(balance ? [['balance', leftOf(balance)]] : []),
     ...limitRows(organization.limits),
     ...limitRows(organization.model_limits),
+    ...limitRows(organization.user_limits ?? {}, 'each user: '),
   ]
   return `${columns(rows, 80, 0)}\n\n${table([organization])}`
 }

@@ -164,6 +164,7 @@ export function readOrganizations(
     if (!plan) continue
     const organization = resolved(id, checked, plan, ids, within(report, path))
     warnOfPrices(checked.prices, path, report)
+    warnOfWideUsers(checked.user_limits, organization.limits, id, path, report)
     for (const [i, { until }] of checked.raises.entries())
       if (until <= Date.now()) report.warn([...path, 'raises', i], 'this raise has ended; take it out')
     const zero = (['daily_spend_usd', 'monthly_spend_usd'] as const).find(name => organization.limits[name] === 0)
@@ -205,6 +206,7 @@ function resolved(
 ): OrganizationConfig {
   const own = canonicalModels(checked, ids, tell)
   const prices = { ...plan.prices, ...readPrices(own.prices, 'organization', ids, tell) }
+  const user_limits = { ...plan.user_limits, ...own.user_limits }
   const raises = own.raises.map((raise, i) =>
     canonicalModels(raise, ids, (path, message, part) => tell(['raises', i, ...path], message, part)),
   )
@@ -218,6 +220,7 @@ function resolved(
     streaming: own.streaming ?? plan.streaming,
     limits: { ...plan.limits, ...own.limits },
     model_limits: mergeModelLimits(plan.model_limits, own.model_limits),
+    ...(Object.keys(user_limits).length > 0 && { user_limits }),
     ...(Object.keys(prices).length > 0 && { prices }),
     ...(raises.length > 0 && { raises }),
     ...(own.name !== undefined && { name: own.name }),
@@ -375,6 +378,7 @@ function keyOf(own: RawKey): KeyConfig {
     usage: own.usage,
     limits: own.limits,
     model_limits: own.model_limits,
+    ...(own.user_limits && { user_limits: own.user_limits }),
     ...(own.label !== undefined && { label: own.label }),
     ...(own.hint !== undefined && { hint: own.hint }),
     ...(own.creator !== undefined && { creator: own.creator }),
@@ -431,14 +435,16 @@ function warnOfWiderKey(key: RawKey, organization: OrganizationConfig, at: Path,
       path,
       `key ${key.id}: ${what} ${mine} is wider than the ${theirs} of ${organization.id}, which holds; a key only narrows`,
     )
-  for (const name of LIMIT_NAMES) {
-    const mine = key.limits[name]
-    const theirs = organization.limits[name]
-    if (mine !== undefined && theirs !== null && (mine === null || mine > theirs)) {
-      const show = (n: number | null) => (n === null ? 'unlimited' : isUsd(name) ? (n / 1e9).toFixed(2) : n)
-      warn([...at, 'limits', name], name, show(mine), show(theirs))
+  for (const kind of ['limits', 'user_limits'] as const)
+    for (const name of LIMIT_NAMES) {
+      const mine = key[kind]?.[name]
+      const theirs = organization[kind]?.[name]
+      if (mine !== undefined && theirs != null && (mine === null || mine > theirs)) {
+        const what = kind === 'limits' ? name : `${kind}.${name}`
+        warn([...at, kind, name], what, shownLimit(name, mine), shownLimit(name, theirs))
+      }
     }
-  }
+  warnOfWideUsers(key.user_limits, key.limits, `key ${key.id}`, at, report)
   const wider = <T extends string>(mine: 'all' | T[] | undefined, theirs: 'all' | T[]) =>
     Array.isArray(mine) && Array.isArray(theirs) ? mine.filter(item => !theirs.includes(item)) : []
   const models = wider(key.models, organization.models)
@@ -446,6 +452,27 @@ function warnOfWiderKey(key: RawKey, organization: OrganizationConfig, at: Path,
   const capabilities = wider<AccountCapability>(key.capabilities, organization.capabilities)
   if (capabilities.length > 0) warn([...at, 'capabilities'], 'the list with', capabilities.join(', '), 'capabilities')
   if (key.streaming === true && !organization.streaming) warn([...at, 'streaming'], 'streaming', 'true', 'false')
+}
+
+const shownLimit = (name: keyof Limits, limit: number | null): string | number =>
+  limit === null ? 'unlimited' : isUsd(name) ? (limit / 1e9).toFixed(2) : limit
+
+/** Warns of a limit of each user that is not below that of all users together. */
+function warnOfWideUsers(
+  users: Partial<Limits> | undefined,
+  limits: Partial<Limits>,
+  whose: string,
+  at: Path,
+  report: Report,
+): void {
+  for (const [name, mine] of Object.entries(users ?? {}) as [keyof Limits, number | null][]) {
+    const all = limits[name]
+    if (mine === null || all == null || mine < all) continue
+    report.warn(
+      [...at, 'user_limits', name],
+      `${whose}: one user may have ${shownLimit(name, mine)}, and limits.${name} allows ${shownLimit(name, all)} to all of them together; a lower value keeps one user from taking all`,
+    )
+  }
 }
 
 /** Warns of the quickstart's key where a gateway listens beyond loopback. */

@@ -5,7 +5,7 @@
  * faults of the others.
  */
 import { EFFORTS, type SurfaceName } from '../core/canon/conversation.ts'
-import { isUsd, LIMITS as LIMIT_TABLE, type LimitName } from '../core/canon/limits.ts'
+import { isUsd, LIMITS as LIMIT_TABLE, type LimitName, USER_LIMITS } from '../core/canon/limits.ts'
 import { CAPABILITIES, type DialectSettings } from '../core/ports/dialect.ts'
 import {
   type Arrives,
@@ -776,6 +776,14 @@ export const LIMITS = Object.fromEntries(
 
 const limits = (description: string) => object(LIMITS, [], { default: {}, description })
 const modelLimits = byName(object(LIMITS), 'The same keys under a model id: limits of that model alone.')
+const userLimits = object(
+  Object.fromEntries(USER_LIMITS.map(({ name }) => [name, LIMITS[name]])) as typeof LIMITS,
+  [],
+  {
+    description:
+      'Limits of each end user of a key, whom requests name (option `user` of admission). They protect the holder of the key from his users, and bound nothing for whoever runs the gateway.',
+  },
+)
 const pricesOf = (description: string) => byName(priceList, description)
 const capability = choice(ACCOUNT_CAPABILITIES, 'A capability.')
 
@@ -787,6 +795,7 @@ export const plan = object(
     active_keys: nullable(count(0, 'Most keys that are active or staged.')),
     limits: limits('~ or left out is unlimited.'),
     model_limits: modelLimits,
+    user_limits: userLimits,
     prices: pricesOf('Prices in place of those of the models, by model id.'),
   },
   [],
@@ -824,6 +833,7 @@ export const key = object(
     ),
     limits: limits('Narrower limits of this key. Those of its organization hold as well.'),
     model_limits: modelLimits,
+    user_limits: userLimits,
     label: text('What the key is for, for people. The gateway ignores it.', { minLength: 1, maxLength: 128 }),
     hint: text('The last characters of the secret, by which people tell keys apart; made with the key.', {
       pattern: '^[!-~]{1,8}$',
@@ -852,6 +862,7 @@ export const organization = object(
     streaming: { type: 'boolean', description: 'Instead of the plan.' } as Schema<boolean>,
     limits: limits('What differs from the plan, wider or narrower.'),
     model_limits: modelLimits,
+    user_limits: userLimits,
     raises: list(
       object(
         {

@@ -123,7 +123,9 @@ export interface PlanConfig extends Omit<Arrives<typeof plan>, 'limits' | 'price
 
 /** Rights and limits are the plan's, with this organization's own differences applied (wider or narrower). */
 export interface OrganizationConfig
-  extends Required<Omit<Arrives<typeof organization>, 'limits' | 'keys' | 'name' | 'metadata' | 'prices' | 'raises'>> {
+  extends Required<
+    Omit<Arrives<typeof organization>, 'limits' | 'user_limits' | 'keys' | 'name' | 'metadata' | 'prices' | 'raises'>
+  > {
   id: string
   name?: string
   metadata?: Record<string, string>
@@ -131,6 +133,8 @@ export interface OrganizationConfig
   prices?: Record<string, Price>
   /** Absent when there is none. */
   raises?: Arrives<typeof organization>['raises']
+  /** Of each end user of each of its keys; absent when there is none. */
+  user_limits?: Partial<Limits>
   limits: Limits
   keys: KeyConfig[]
   /** The sum of its credits in nano-USD; left out for 0. Only organizations of the store have credits. */
@@ -141,7 +145,7 @@ export interface OrganizationConfig
  * `sha256` is in lower case. The limits are those of the key alone; the limits of its organization are enforced as
  * well.
  */
-export type KeyConfig = Required<Omit<Key, ForPeople>> & Pick<Key, ForPeople>
+export type KeyConfig = Required<Omit<Key, ForPeople | 'user_limits'>> & Pick<Key, ForPeople | 'user_limits'>
 type Key = Arrives<typeof key>
 /** What the gateway ignores. `created` is Unix ms. */
 type ForPeople = 'label' | 'hint' | 'creator' | 'created'

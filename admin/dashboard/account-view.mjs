@@ -259,6 +259,9 @@ function keyRow(key, act) {
         now.models === 'all' ? '' : `models ${[now.models].flat().join(', ') || 'none'}`,
         now.capabilities === 'all' ? '' : `capabilities ${[now.capabilities].flat().join(', ') || 'none'}`,
         now.streaming ? '' : 'no streaming',
+        ...Object.entries(now.settings?.user_limits ?? {}).map(
+          ([name, value]) => `each user ${name} ${value ?? 'unlimited'}`,
+        ),
       ].filter(Boolean)
       const end = now.expires === null ? [] : [`${over ? 'ended' : 'ends'} ${moment(Date.parse(now.expires))}`]
       text(ends, [...end, ...narrowed].join(' · '))

@@ -5,7 +5,17 @@
  * and model.
  */
 import type { KeyConfig, Limits, OrganizationConfig } from '../../config/types.ts'
-import { COUNTED, capacityIn, cellPrefix, DIMENSIONS, holdsMoney, isMoney } from '../../core/canon/limits.ts'
+import {
+  COUNTED,
+  capacityIn,
+  cellPrefix,
+  DIMENSIONS,
+  holdsMoney,
+  isMoney,
+  sharedPrefix,
+  USER_DIMENSIONS,
+  USER_LIMITS,
+} from '../../core/canon/limits.ts'
 import { type Cell, isLimit } from '../../core/ports/store.ts'
 import { least } from '../shared/account-limits.ts'
 
@@ -25,6 +35,12 @@ export interface ZeroCap extends Owner {
   setting: string
 }
 
+/** The lowest of several limits, and its key in gateway.yaml. */
+export interface Budget {
+  limit: number
+  setting: string
+}
+
 /** What an exchange of one organization, key and model has to fit into. */
 export interface CellSet {
   cells: readonly Cell[]
@@ -35,20 +51,39 @@ export interface CellSet {
   spendCells: readonly Cell[]
   /** What the spend cells left when this process last saw them, in nano-USD; -1 before that. */
   spendLeft: number
+  /** The shared cells of the key's end users (`UserRequest`); null where it limits none. */
+  users: readonly Cell[] | null
+  /** The least spend cap of each end user in nano-USD; infinite when none is set. */
+  userSpend: number
   /** The spend cap of 0.00 that applies, if one does (LIM-7, decisions 21). */
   zeroSpend: ZeroCap | null
   /** The lowest limit of tokens per minute over both scopes: for input and output together, and for each (LIM-6). */
-  minuteBudget: { tokens: number | null; input_tokens: number | null; output_tokens: number | null }
+  minuteBudget: { tokens: Budget | null; input_tokens: Budget | null; output_tokens: Budget | null }
 }
 
-/** @param model public id; null on a route without a model, where only the limits for all models apply */
-export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model: string | null): CellSet {
+/**
+ * @param model public id; null on a route without a model, where only the limits for all models apply
+ * @param users what `cellsOfUsers` makes of the same organization and key: one array for all models
+ */
+export function cellsFor(
+  organization: OrganizationConfig,
+  key: KeyConfig,
+  model: string | null,
+  users: readonly Cell[] | null = null,
+): CellSet {
   const cells: Cell[] = []
   const maxima: Maxima = { outputTokens: null, requestTokens: null, requestCost: null }
   const minuteBudget: CellSet['minuteBudget'] = { tokens: null, input_tokens: null, output_tokens: null }
 
   let zeroSpend: ZeroCap | null = null
 
+  const narrow = (limits: Partial<Limits>, path = ''): void => {
+    for (const direction of ['tokens', 'input_tokens', 'output_tokens'] as const) {
+      const limit = limits[`${direction}_per_minute`]
+      if (limit != null && limit < (minuteBudget[direction]?.limit ?? Number.POSITIVE_INFINITY))
+        minuteBudget[direction] = { limit, setting: `${path}${direction}_per_minute` }
+    }
+  }
   const add = (limits: Partial<Limits>, owner: Owner, prefix: string): void => {
     const booksSpend = owner.model === undefined
     for (const [dimension, counted] of DIMENSIONS) {
@@ -65,8 +100,7 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
         if (kind === 'spend' && capacity === 0) zeroSpend ??= { setting: limit.name, ...owner }
       }
     }
-    for (const direction of ['tokens', 'input_tokens', 'output_tokens'] as const)
-      minuteBudget[direction] = least(minuteBudget[direction], limits[`${direction}_per_minute`])
+    narrow(limits)
     maxima.outputTokens = least(maxima.outputTokens, limits.max_output_tokens)
     maxima.requestTokens = least(maxima.requestTokens, limits.max_request_tokens)
     maxima.requestCost = least(maxima.requestCost, limits.max_request_usd)
@@ -84,8 +118,43 @@ export function cellsFor(organization: OrganizationConfig, key: KeyConfig, model
     add(organization.model_limits[model] ?? {}, { scope: 'org', model }, cellPrefix(null, model))
     add(key.model_limits[model] ?? {}, { scope: 'key', model }, cellPrefix(key.id, model))
   }
+  const ofUser = userLimits(organization, key)
+  narrow(ofUser, 'user_limits.')
+  for (const setting of ['daily_spend_usd', 'monthly_spend_usd'] as const)
+    if (ofUser[setting] === 0) zeroSpend ??= { setting: `user_limits.${setting}`, scope: 'user' }
   const spendCells = cells.filter(cell => holdsMoney(cell) && isLimit(cell))
-  return { cells, scaled: new Map(), maxima, spendCells, spendLeft: -1, zeroSpend, minuteBudget }
+  const userSpend = least(ofUser.daily_spend_usd, ofUser.monthly_spend_usd) ?? Number.POSITIVE_INFINITY
+  return { cells, scaled: new Map(), maxima, spendCells, spendLeft: -1, users, userSpend, zeroSpend, minuteBudget }
+}
+
+/** The limits of each end user of a key: the lower of what organization and key set. */
+function userLimits(organization: OrganizationConfig, key: KeyConfig): Partial<Limits> {
+  const limits: Partial<Limits> = {}
+  if (organization.user_limits || key.user_limits)
+    for (const { name } of USER_LIMITS) {
+      const limit = least(organization.user_limits?.[name], key.user_limits?.[name])
+      if (limit !== null) limits[name] = limit
+    }
+  return limits
+}
+
+/** The shared cells of the end users of a key (`UserRequest`); null where no limit is set for them. */
+export function cellsOfUsers(organization: OrganizationConfig, key: KeyConfig): readonly Cell[] | null {
+  const limits = userLimits(organization, key)
+  if (Object.keys(limits).length === 0) return null
+  const cells: Cell[] = []
+  for (const [dimension, counted] of USER_DIMENSIONS)
+    for (const limit of counted.limits) {
+      const { kind } = counted
+      const { word, windowMs, period } = limit
+      // Concurrency without a limit only counts who has requests that run.
+      const capacity = capacityIn(limits, counted, limit) ?? (kind === 'slots' ? Number.POSITIVE_INFINITY : undefined)
+      if (capacity === undefined) continue
+      const id = sharedPrefix(key.id) + word
+      const more = kind === 'bucket' ? { windowMs } : kind === 'spend' ? { period } : {}
+      cells.push({ id, scope: 'user', dimension, kind, capacity, ...more } as Cell)
+    }
+  return cells
 }
 
 /**

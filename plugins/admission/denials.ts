@@ -5,7 +5,7 @@ import { formatUsd } from '../../core/canon/money.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
 import type { Cell, Denial } from '../../core/ports/store.ts'
 import { HeaderFields } from '../../core/tools/header-fields.ts'
-import type { Owner, ZeroCap } from './cells.ts'
+import type { Budget, Owner, ZeroCap } from './cells.ts'
 import { denialHeaders } from './headers.ts'
 
 /**
@@ -17,11 +17,12 @@ import { denialHeaders } from './headers.ts'
  * Of a balance, no day brings anything back.
  */
 const SPEND_DENIALS = {
-  never: () =>
-    'This request may need more than a limit of this account allows in its whole period, so waiting does not help. Shorten the prompt, lower the output cap, or raise the limit.',
-  smaller: (until: string) =>
-    `This request may need more than what is left of a limit of this account until ${until}. Shorten the prompt, lower the output cap, retry then, or raise the limit.`,
-  later: (until: string) => `A limit of this account is used up until ${until}. Retry then, or raise the limit.`,
+  never: (_: string, whose: string) =>
+    `This request may need more than a limit of this ${whose} allows in its whole period, so waiting does not help. Shorten the prompt, lower the output cap, or raise the limit.`,
+  smaller: (until: string, whose: string) =>
+    `This request may need more than what is left of a limit of this ${whose} until ${until}. Shorten the prompt, lower the output cap, retry then, or raise the limit.`,
+  later: (until: string, whose: string) =>
+    `A limit of this ${whose} is used up until ${until}. Retry then, or raise the limit.`,
   less: () =>
     'This request may need more than what is left of a limit of this account, and waiting does not help. Shorten the prompt, lower the output cap, or ask whoever runs this service to raise the limit.',
   over: () =>
@@ -39,7 +40,12 @@ export interface DenialContext {
   full?: readonly Cell[]
   /** What the limit counts, in place of its dimension's words. */
   words?: string
+  /** Of a limit of an end user: nobody was named. */
+  nameless?: boolean
 }
+
+/** What a client is told with the refusal of an end user whom its request does not name. */
+const NAMELESS = ' Requests that name no user count as one user together.'
 
 /**
  * The refusal by the cell that denied. A cell that could not hold what the request needs if it were full is final,
@@ -51,7 +57,7 @@ export function denied(
   amounts: readonly number[],
   admission: Denial,
   now: number,
-  { full = cells, words }: DenialContext = {},
+  { full = cells, words, nameless = false }: DenialContext = {},
 ): Reply {
   const outgrown = full.findIndex((cell, i) => amounts[i]! > cell.capacity)
   const at = outgrown >= 0 ? outgrown : admission.denied
@@ -62,7 +68,9 @@ export function denied(
   const outgrowsReduced = reduced && amounts[at]! > cell.capacity
   const horizonMs = outgrowsReduced ? Math.min(admission.horizonMs, LOAD_HORIZON_MS) : admission.horizonMs
   const fate = final ? { retriable: false, horizonMs: null } : { horizonMs }
-  const scope = reduced ? 'platform' : 'org'
+  const ofUser = cell.scope === 'user'
+  const scope = reduced ? 'platform' : ofUser ? 'user' : 'org'
+  const hint = nameless ? NAMELESS : ''
 
   if (isMoney(cell.dimension)) {
     const says =
@@ -76,7 +84,7 @@ export function denied(
             ? 'smaller'
             : 'later'
     return deny(denialCode(cell.dimension), {
-      message: SPEND_DENIALS[says](final ? '' : utcMinute(now + horizonMs)),
+      message: SPEND_DENIALS[says](final ? '' : utcMinute(now + horizonMs), ofUser ? 'user' : 'account') + hint,
       ...fate,
       details: { dimension: cell.dimension },
       headers: {
@@ -89,7 +97,7 @@ export function denied(
   denialHeaders(final ? full : cells, admission.states, at, headers)
   headers.set('x-ratelimit-scope', scope)
   const limit = (final ? full : cells)[at]!.capacity
-  const { name } = limitOf(cell)
+  const name = (ofUser ? 'user_limits.' : '') + limitOf(cell).name
   const per = cell.kind === 'slots' ? '' : cell.windowMs === 60_000 ? ' per minute' : ' per day'
   const what = `${words ?? COUNTED[cell.dimension].words}${per}`
   const needs = `the request needs ${amounts[at]}`
@@ -100,7 +108,7 @@ export function denied(
       ? `The platform is under load and allows ${ownerWords(cell)} ${limit} ${what} for now, in place of ${full[at]!.capacity}: ${needs}, ${left} remain. Retry after the wait.`
       : `The limit of ${limit} ${what} of ${ownerWords(cell)} is reached: ${needs}, ${left} remain. Retry after the wait, or raise ${name}.`
   return deny(denialCode(cell.dimension), {
-    message,
+    message: message + hint,
     ...fate,
     details: { dimension: cell.dimension, limit },
     headers: Object.fromEntries(headers),
@@ -109,6 +117,7 @@ export function denied(
 
 /** On whose account a limit stands, and for which model. */
 function ownerWords({ scope, model }: Owner): string {
+  if (scope === 'user') return 'each user of this key'
   return `this ${scope === 'key' ? 'key' : 'organization'}${model === undefined ? '' : ` for ${model}`}`
 }
 
@@ -118,10 +127,10 @@ function utcMinute(ms: number): string {
 }
 
 /** The request is larger than the budget of one full minute (LIM-6). */
-export function overMinute(field: string, estimate: number, budget: number): Reply {
+export function overMinute(estimate: number, { limit, setting }: Budget): Reply {
   return deny('request_exceeds_capacity', {
-    message: `The request needs an estimated ${estimate} tokens; one full minute of the budget is ${budget} (${field}). Shorten the prompt, lower the output cap, or raise ${field}.`,
-    details: { dimension: 'token_budget_request', limit: budget },
+    message: `The request needs an estimated ${estimate} tokens; one full minute of the budget is ${limit} (${setting}). Shorten the prompt, lower the output cap, or raise ${setting}.`,
+    details: { dimension: 'token_budget_request', limit },
   })
 }
 

@@ -6,10 +6,11 @@ import {
   type Exchange,
   estimate,
   type Reply,
+  request,
   usage,
 } from '../../core/plugin.ts'
-import type { Admission, Cell, CellState, Denial, MaybePromise } from '../../core/ports/store.ts'
-import { count, object } from '../../core/tools/vocabulary.ts'
+import type { Admission, Cell, CellState, Denial, MaybePromise, UserRequest } from '../../core/ports/store.ts'
+import { count, type Filled, object } from '../../core/tools/vocabulary.ts'
 import { disconnection } from '../shared/disconnection.ts'
 import { declaredBytes } from '../shared/preparation.ts'
 import {
@@ -23,8 +24,9 @@ import {
   reservation,
   unsent,
 } from '../shared/slots.ts'
+import { type Tag, tag, valueReader } from '../shared/tags.ts'
 import { UnsentRequest, unsentOf } from '../shared/unsent.ts'
-import { type CellSet, cellsFor, early, scaledDown, scaleFactor } from './cells.ts'
+import { type CellSet, cellsFor, cellsOfUsers, early, scaledDown, scaleFactor } from './cells.ts'
 import { denied, overMinute, overOutput, overSpendCap, overTokenBudget, zeroCap } from './denials.ts'
 import { finals } from './left.ts'
 import { capWithin, isPlentiful, type OutputCap, outputCap, spendLeft } from './output-cap.ts'
@@ -36,6 +38,12 @@ const SMALL_BYTES = 32 * 1024
 
 const schema = object({
   output_reserve: count(4096, 'Output tokens reserved when the request names no cap.', 1),
+  user: {
+    ...tag,
+    default: { from: 'user' },
+    description:
+      'Where a request names the end user whom user_limits of its key are for. All requests that name nobody are one user.',
+  } as Filled<Tag>,
 })
 
 /** The output of a route that has no conversation. */
@@ -53,27 +61,30 @@ export const admission = definePlugin({
   provides: [reservation],
   mayProvide: [limitsCheck, unsent],
   // Above what fills them it would admit every prompt as one of no tokens and of no price. A `proxy` route has none.
-  reads: [conversationSlot, model, estimate],
+  reads: [conversationSlot, model, estimate, request],
   aboveTerminal: true,
   dryRun: 'safe',
   // Admission reserves, and opens the ledger row. The plugin that fills `usage` closes the row, and the reservation is
   // settled by `usage`.
   needsLate: [usage],
   uses: ['platform', 'price_book', 'models'],
-  create({ output_reserve }, context) {
+  create({ output_reserve, user }, context) {
     const { store, config } = context
+    const userOf = valueReader(user, context.secret)
     /** The cells of each caller, by model. `auth` gives the same identity object for a key each time. */
-    const sets = new WeakMap<Identity, Map<string, CellSet>>()
+    const sets = new WeakMap<Identity, { byModel: Map<string, CellSet>; users: readonly Cell[] | null }>()
     const standings = standingsOf(context.shared)
     const platform = platformOf(context.shared)
     const ledger = unsentOf(context.shared)
     const { max_concurrent_requests, scale_limits_above } = config.platform
 
     function cellSet(caller: Identity, modelId: string | null): CellSet {
-      let byModel = sets.get(caller)
-      if (!byModel) sets.set(caller, (byModel = new Map()))
+      const { organization, key } = caller
+      let known = sets.get(caller)
+      if (!known) sets.set(caller, (known = { byModel: new Map(), users: cellsOfUsers(organization, key) }))
+      const { byModel, users } = known
       let set = byModel.get(modelId ?? '')
-      if (!set) byModel.set(modelId ?? '', (set = cellsFor(caller.organization, caller.key, modelId)))
+      if (!set) byModel.set(modelId ?? '', (set = cellsFor(organization, key, modelId, users)))
       return set
     }
 
@@ -184,6 +195,8 @@ export const admission = definePlugin({
       const compressed = cells !== set.cells
       const now = x.clock.now()
       const spends = price !== null && set.spendCells.length > 0
+      const { users } = set
+      const name = users && userOf(x)
 
       /** @param output the cap to send */
       const take = (output: number): MaybePromise<undefined | Reply> => {
@@ -192,10 +205,16 @@ export const admission = definePlugin({
         const amounts = cells.map(({ dimension }) =>
           countedOf(dimension).reserve(input, cap.reserve, cost, conversation),
         )
-        const result = store.limits.admit({ org: caller.organization.id, id: x.id, cells, amounts, now })
+        const asked = { org: caller.organization.id, id: x.id, cells, amounts, now }
+        const user = users && {
+          name: name!,
+          cells: users,
+          amounts: users.map(({ dimension }) => countedOf(dimension).reserve(input, cap.reserve, cost, conversation)),
+        }
+        const result = store.limits.admit(user ? { ...asked, user } : asked)
         return result instanceof Promise
-          ? result.then(admission => decide(admission, output, cost, amounts))
-          : decide(result, output, cost, amounts)
+          ? result.then(admission => decide(admission, output, cost, amounts, user))
+          : decide(result, output, cost, amounts, user)
       }
 
       const decide = (
@@ -203,16 +222,29 @@ export const admission = definePlugin({
         output: number,
         cost: number,
         amounts: readonly number[],
+        user: UserRequest | null,
       ): MaybePromise<undefined | Reply> => {
         if (spends) set.spendLeft = spendLeft(cells, result.states)
         saw(caller, cells, result.states, compressed, x.clock.mono())
+        if (!result.admitted && result.user && user) {
+          const { user: states } = result
+          // What this user has left was not known before: a lower cap may fit.
+          if (price && output > cap.reserve && holdsMoney(user.cells[result.denied]!)) {
+            const left = Math.min(spends ? set.spendLeft : Number.POSITIVE_INFINITY, spendLeft(user.cells, states))
+            return take(capWithin(left, cap, input, price))
+          }
+          return denied(user.cells, user.amounts, { ...result, states }, now, { nameless: user.name === '' })
+        }
         if (!result.admitted) {
           // Another request was faster: less is left than was seen, and a lower cap may still fit.
           if (spends && output > cap.reserve && holdsMoney(cells[result.denied]!))
             return take(capWithin(set.spendLeft, cap, input, price))
           return denied(cells, amounts, result, now, { full: set.cells })
         }
-        x.defer(() => store.limits.settle(caller.organization.id, x.id, finals(cells, amounts, x), x.clock.now()))
+        x.defer(() => {
+          const ofUser = user ? finals(user.cells, user.amounts, x) : undefined
+          store.limits.settle(caller.organization.id, x.id, finals(cells, amounts, x), x.clock.now(), ofUser)
+        })
         // The client disconnected while the store decided: the reservation was settled at once, and nothing would
         // close a row that is opened now.
         if (x.closed) return undefined
@@ -246,8 +278,11 @@ export const admission = definePlugin({
       x.defer(() => {
         platform.running--
       })
-      if (!spends || cap.most === cap.reserve || isPlentiful(set.spendLeft, costOf(cap.most))) return take(cap.most)
-      const takeShare = (states: CellState[]) => take(capWithin(spendLeft(set.spendCells, states), cap, input, price))
+      const most =
+        price && set.userSpend !== Number.POSITIVE_INFINITY ? capWithin(set.userSpend, cap, input, price) : cap.most
+      if (!spends || most === cap.reserve || isPlentiful(set.spendLeft, costOf(most))) return take(most)
+      const takeShare = (states: CellState[]) =>
+        take(Math.min(most, capWithin(spendLeft(set.spendCells, states), cap, input, price)))
       const states = store.limits.peek(caller.organization.id, set.spendCells, now)
       return states instanceof Promise ? states.then(takeShare) : takeShare(states)
     }
@@ -266,12 +301,12 @@ function checkMaxima(
   if (maxima.outputTokens !== null && cap !== undefined && cap > maxima.outputTokens)
     return overOutput(field ?? 'max_tokens', cap, maxima.outputTokens)
   if (set.zeroSpend && exposure > 0) return zeroCap(exposure, set.zeroSpend)
-  if (minuteBudget.tokens !== null && input + output > minuteBudget.tokens)
-    return overMinute('tokens_per_minute', input + output, minuteBudget.tokens)
-  if (minuteBudget.input_tokens !== null && input > minuteBudget.input_tokens)
-    return overMinute('input_tokens_per_minute', input, minuteBudget.input_tokens)
-  if (minuteBudget.output_tokens !== null && output > minuteBudget.output_tokens)
-    return overMinute('output_tokens_per_minute', output, minuteBudget.output_tokens)
+  if (minuteBudget.tokens && input + output > minuteBudget.tokens.limit)
+    return overMinute(input + output, minuteBudget.tokens)
+  if (minuteBudget.input_tokens && input > minuteBudget.input_tokens.limit)
+    return overMinute(input, minuteBudget.input_tokens)
+  if (minuteBudget.output_tokens && output > minuteBudget.output_tokens.limit)
+    return overMinute(output, minuteBudget.output_tokens)
   if (maxima.requestTokens !== null && input + output > maxima.requestTokens)
     return overTokenBudget(input + output, maxima.requestTokens)
   if (maxima.requestCost !== null && exposure > maxima.requestCost) return overSpendCap(exposure, maxima.requestCost)

@@ -32,7 +32,7 @@ export function outputCap(
   conversation: Conversation,
   model: ModelConfig | undefined,
   backends: readonly Backend[],
-  { maxima, minuteBudget, spendCells }: CellSet,
+  { maxima, minuteBudget, spendCells, userSpend }: CellSet,
   input: number,
   price: Price | null,
   reserve: number,
@@ -41,11 +41,11 @@ export function outputCap(
   if (named !== undefined) return { reserve: named, most: named }
   const configured = Math.min(model?.max_output_tokens ?? Infinity, maxima.outputTokens ?? Infinity)
   const window = Math.max(1, windowOf(model, backends) - input)
-  const least = Math.min(reserve, configured, window, minuteBudget.output_tokens ?? Infinity)
+  const least = Math.min(reserve, configured, window, minuteBudget.output_tokens?.limit ?? Infinity)
   let most = configured
   if (maxima.requestTokens !== null) most = Math.min(most, maxima.requestTokens - input)
   if (maxima.requestCost !== null && price) most = Math.min(most, outputWithin(maxima.requestCost, input, price))
-  const capped = most !== Infinity || (price !== null && spendCells.length > 0)
+  const capped = most !== Infinity || (price !== null && (spendCells.length > 0 || userSpend !== Infinity))
   return { reserve: least, most: capped ? Math.max(least, Math.min(most, window)) : Infinity }
 }
 

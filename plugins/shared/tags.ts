@@ -1,4 +1,4 @@
-/** For whom, within its key, a request is: tags of the ledger row (decision 93). */
+/** For whom, within its key, a request is: tags of the ledger row (decision 93), and the end user who is limited. */
 import { createHmac } from 'node:crypto'
 import { type Exchange, request } from '../../core/plugin.ts'
 import { flag, object, type Schema, text } from '../../core/tools/vocabulary.ts'
@@ -9,7 +9,8 @@ import { identity } from './slots.ts'
 const MOST_TAGS = 4
 const MOST_CHARACTERS = 64
 
-const tag = object(
+/** Where a name stands in a request. */
+export const tag = object(
   {
     from: text(
       'Where its value stands: header.NAME; metadata.NAME of the body; user, which is safety_identifier, user or metadata.user_id of the body; or session, a header by which agents name theirs.',
@@ -22,7 +23,7 @@ const tag = object(
   },
   ['from'],
 )
-type Tag = { from: string; hash: boolean }
+export type Tag = { from: string; hash: boolean }
 
 /** The option `tags`. */
 export const tags = {
@@ -41,18 +42,28 @@ export const tags = {
  * @returns JSON of the values by name, or '' for none
  */
 export function tagReader(options: Record<string, Tag>, secret: Uint8Array): (x: Exchange) => string {
-  const read = Object.entries(options).map(([name, { from, hash }]) => ({ name, find: finder(from), hash }))
+  const readers = Object.entries(options).map(([name, tag]) => ({ name, read: valueReader(tag, secret) }))
   return function tagsOf(x) {
     const values: Record<string, string> = {}
     let found = false
-    for (const { name, find, hash } of read) {
-      const value = find(x)
-      if (typeof value !== 'string' || value === '') continue
+    for (const { name, read } of readers) {
+      const value = read(x)
+      if (value === '') continue
       found = true
-      const kept = hash || value.length > MOST_CHARACTERS
-      values[name] = kept ? hashed(x, value, secret) : value.toWellFormed().replace(/[\x00-\x1f\x7f]/g, '?')
+      values[name] = value
     }
     return found ? JSON.stringify(values) : ''
+  }
+}
+
+/** Reads one tag of an exchange, as it is kept: at most 64 characters, none a control character; '' for none. */
+export function valueReader({ from, hash }: Tag, secret: Uint8Array): (x: Exchange) => string {
+  const find = finder(from)
+  return function read(x) {
+    const value = find(x)
+    if (typeof value !== 'string') return ''
+    if (hash || value.length > MOST_CHARACTERS) return value === '' ? '' : hashed(x, value, secret)
+    return value.toWellFormed().replace(/[\x00-\x1f\x7f]/g, '?')
   }
 }
 

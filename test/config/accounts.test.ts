@@ -77,6 +77,29 @@ test('[AUTH-4] an organization may widen its plan; a key that is wider is warned
   )
 })
 
+test('limits of each user: the plan is the least, what differs is merged, and a key narrows', async () => {
+  const users = '{ requests_per_minute: 9, daily_spend_usd: "0.50" }'
+  const { config, errors, warnings } = await loadText(
+    organization(
+      'p\n    user_limits: { requests_per_minute: 20, tokens_per_day: ~ }\n    keys:\n' +
+        `      - { id: a, sha256: ${digest(1)}, limits: { requests_per_minute: 30 }, user_limits: { requests_per_minute: 30, concurrent_requests: 2 } }\n` +
+        `      - { id: b, sha256: ${digest(2)} }`,
+      `plans: { p: { user_limits: ${users} } }`,
+    ),
+  )
+  assert.deepEqual(lines(errors), [])
+  const { user_limits, keys } = config!.organizations['acme']!
+  assert.deepEqual(user_limits, { requests_per_minute: 20, tokens_per_day: null, daily_spend_usd: 500_000_000 })
+  assert.deepEqual(
+    keys.map(key => key.user_limits),
+    [{ requests_per_minute: 30, concurrent_requests: 2 }, undefined],
+  )
+  assert.deepEqual(lines(warnings), [
+    'gateway.yaml:16:167  key a: user_limits.requests_per_minute 30 is wider than the 20 of acme, which holds; a key only narrows',
+    'gateway.yaml:16:167  key a: one user may have 30, and limits.requests_per_minute allows 30 to all of them together; a lower value keeps one user from taking all',
+  ])
+})
+
 test('rights that only look wider on a key are warned of', async () => {
   const { warnings } = await loadText(
     small({
@@ -153,6 +176,22 @@ test('plans and models that are named must exist', async () => {
     ),
     /^gateway\.yaml:\d+:\d+ {2}the limits of eb1 stand here twice, under an alias too; write them once$/,
   )
+  for (const [limit, fault] of [
+    [
+      'max_output_tokens: 9',
+      /^gateway\.yaml:13:20 {2}acme\.user_limits has no key 'max_output_tokens'; it takes requests_per_/,
+    ],
+    [
+      'unbilled_usd_per_day: 1',
+      /^gateway\.yaml:13:20 {2}acme\.user_limits has no key 'unbilled_usd_per_day'; it takes/,
+    ],
+    [
+      'request_per_minute: 1',
+      /acme\.user_limits has no key 'request_per_minute'; did you mean 'requests_per_minute'\?/,
+    ],
+    ['requests_per_minute: -1', /^gateway\.yaml:13:41 {2}.*at least 0/],
+  ] as const)
+    assert.match(await first(organization(`tier1\n    user_limits: { ${limit} }`)), fault)
   assert.match(
     await first(organization('tier1\n    model_limits: { gpt: {} }')),
     /there is no model 'gpt'; models: eb1/,
