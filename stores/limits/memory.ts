@@ -216,7 +216,7 @@ export class MemoryLimits implements LimitEngine {
       const charged = periods ? periods[i]! : 0
       correct(cell, level, amounts[i]!, final, charged)
       this.#touch(entry, -amounts[i]!)
-      if (this.#isStored(cell)) this.#settled.add(entry)
+      if (cell.kind === 'bucket' && this.#options.levelBefore) this.#settled.add(entry)
       if (cell.kind === 'spend' && final > 0) (charges ??= []).push([cell.id, cell.period!, charged, final])
     }
     if (user) this.#settleUser(user, ofUser ?? [], now)
@@ -418,7 +418,7 @@ export class MemoryLimits implements LimitEngine {
   /** Notes that a level was changed, and by how much what is reserved of it was. */
   #touch(entry: Entry, reserved: number): void {
     entry.held += reserved
-    if (entry.dirty || !this.#isStored(entry.cell)) return
+    if (entry.dirty || this.#options.levelBefore === undefined || !this.#isStored(entry.cell)) return
     entry.dirty = true
     this.#dirty.push(entry)
   }
