@@ -18,17 +18,7 @@ import type { Clock, Timer } from '../../core/tools/clock.ts'
 import { IdMap } from '../../core/tools/collections.ts'
 import type { Charge } from '../journal.ts'
 import type { LevelRow } from './recovery.ts'
-import {
-  admit,
-  advance,
-  correct,
-  denial,
-  deniedBy,
-  emptyLevel,
-  fits,
-  type Level,
-  stateOf,
-} from './rules.ts'
+import { admit, advance, correct, denial, deniedBy, emptyLevel, fits, type Level, stateOf } from './rules.ts'
 import { type Placed, Users } from './users.ts'
 
 /** One sweep checks this many organizations, so that it does not block the event loop for long. */
