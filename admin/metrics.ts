@@ -93,6 +93,8 @@ export class Metrics {
   readonly #counted = new Map<string, Count>()
   /** By backend, in nano-USD. */
   readonly #costs = new Map<string, number>()
+  /** Times to the first byte of streams, by model and, within it, by backend. */
+  readonly #streams = new Map<string, Map<string, Distribution>>()
   readonly #refused = new Map<string, Count>()
   readonly #withoutRow = new Map<string, Count>()
   readonly #denials = new Map<string, Count>()
@@ -102,6 +104,9 @@ export class Metrics {
 
   constructor() {
     collectDefaultMetrics({ register: this.registry })
+    // Gauges by a counter's name: the sums of nodejs_active_handles, nodejs_active_requests and nodejs_active_resources.
+    for (const kind of ['handles', 'requests', 'resources'])
+      this.registry.removeSingleMetric(`nodejs_active_${kind}_total`)
     this.#loop.enable()
   }
 
@@ -144,6 +149,18 @@ export class Metrics {
     addAll(this.#reported, REPORTED)
     addAll(this.#counted, COUNTED)
     if (side.provider_cost !== undefined) this.#costs.set(backend, (this.#costs.get(backend) ?? 0) + side.provider_cost)
+  }
+
+  /**
+   * Counts a streamed reply that a backend began.
+   * @param ttfbMs from the request head to the first byte, milliseconds
+   */
+  streamBegan(model: string, backend: string, ttfbMs: number): void {
+    let backends = this.#streams.get(model)
+    if (!backends) this.#streams.set(model, (backends = new Map()))
+    let times = backends.get(backend)
+    if (!times) backends.set(backend, (times = new Distribution()))
+    times.observe(ttfbMs / 1000)
   }
 
   /**
@@ -206,7 +223,7 @@ export class Metrics {
 
   #expose(
     name: string,
-    type: 'counter' | 'gauge' | 'histogram',
+    type: 'counter' | 'gauge' | 'histogram' | 'summary',
     help: string,
     read: () => Values | Promise<Values>,
     aggregator?: Aggregator,
@@ -252,6 +269,12 @@ export class Metrics {
       'sluice_exchange_first_byte_seconds',
       'From the request head to the first byte of the reply.',
       all => all.firstByte,
+    )
+    const streams = 'sluice_stream_first_byte_seconds'
+    this.#expose(streams, 'histogram', 'From the request head to the first byte of a streamed reply.', () =>
+      [...this.#streams].flatMap(([model, backends]) =>
+        [...backends].flatMap(([backend, times]) => times.values(streams, { model, backend })),
+      ),
     )
     this.#gauge('sluice_open_exchanges', 'Exchanges running now.', () => open.exchanges)
     this.#gauge('sluice_open_streams', 'Replies being streamed now.', () => open.streams)
@@ -335,7 +358,7 @@ export class Metrics {
       loop.reset()
       return values
     }
-    this.#expose(delay, 'gauge', 'Event-loop delay since the last scrape.', delays, 'worker')
+    this.#expose(delay, 'summary', 'Event-loop delay since the last scrape.', delays, 'worker')
     this.#gauge('sluice_directory_cached_keys', 'Keys of the store in memory.', () => directoryOf(shared).stats.cached)
     // All workers count the same accounts.
     this.#expose(
@@ -525,6 +548,17 @@ export class Metrics {
       return [{ metricName: 'sluice_store_up', labels: {}, value: state?.ok ? 1 : 0 }]
     }
     this.#expose('sluice_store_up', 'gauge', '1 when the store answers and its journal can be written.', up, 'worker')
+    // Each worker asks at another moment. A store that does not answer, or does not tell, has no sample.
+    for (const [name, help, member] of [
+      ['sluice_store_used_bytes', 'Bytes that the store takes of its memory or its disk.', 'used'],
+      ['sluice_store_limit_bytes', 'Bytes that the store can take at most.', 'limit'],
+    ] as const) {
+      const read = async () => {
+        const size = await store.size?.().catch(() => undefined)
+        return size ? [{ metricName: name, labels: {}, value: size[member] }] : []
+      }
+      this.#expose(name, 'gauge', help, read, 'max')
+    }
     const stats = () => store.stats?.()
     this.#gauge('sluice_ledger_open_rows', 'Exchanges whose ledger row is open.', () => stats()?.openRows ?? 0)
     this.#gauge(

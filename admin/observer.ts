@@ -88,6 +88,8 @@ export class Observer {
     this.#metrics.observe(record, billed)
     const side = x.peek(providerSide)
     if (side && backend !== undefined) this.#metrics.answered(backend, side)
+    if (report?.served && ttfbMs !== null && x.peek(parsedConversation)?.stream)
+      this.#metrics.streamBegan(record.model, report.served.id, ttfbMs)
     if (error) this.#metrics.refused(x.route, error.code, reserved !== undefined)
     const overSpend = error?.details?.['dimension'] === 'spend'
     if (caller && (record.cost > 0 || overSpend)) this.#spend.saw(caller, record.model, overSpend)

@@ -18,6 +18,8 @@ export const PACKAGES: Record<string, readonly string[]> = {
   curl: ['curl'],
   python3: ['python3'],
   sqlite3: ['sqlite3'],
+  // For its linter of metrics and its tester of rules.
+  prometheus: ['promtool'],
 }
 
 /** The path of a program, or undefined. */

@@ -36,6 +36,8 @@ export interface Store {
   rows(question: RowsQuestion): Promise<RowsPage>
   /** For metrics; reads memory only. */
   stats?(): StoreStats
+  /** For metrics; asks the engine. Undefined where the engine does not tell. */
+  size?(): Promise<StoreSize | undefined>
   /** For /readyz; answers within the engine's time limit. A reason beside `ok: true` is a warning. */
   ready(): Promise<{ ok: boolean; reason?: string }>
   /**
@@ -57,6 +59,13 @@ export interface StoreStats {
   /** Number of files of the local journal; 0 without a journal. */
   journalSegments: number
   kept: KeptStats
+}
+
+/** In bytes: of memory where the engine keeps its data there (Redis), else of the disk that it writes to (SQLite). */
+export interface StoreSize {
+  used: number
+  /** What it can take at most: a limit that is set for it, else all that there is. */
+  limit: number
 }
 
 /** What is kept for a while: retained responses with continuation data, and replies of idempotency keys. */

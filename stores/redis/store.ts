@@ -13,6 +13,7 @@ import type {
   RowsPage,
   RowsQuestion,
   Store,
+  StoreSize,
   StoreStats,
   UsageFilter,
   UsageSum,
@@ -236,6 +237,14 @@ export class RedisStore implements Store {
     return rowsOf(this.client, question)
   }
 
+  /** Undefined where the user of the connection may not call INFO. */
+  async size(): Promise<StoreSize | undefined> {
+    const { used_memory: used, maxmemory, total_system_memory } = await this.#memory()
+    return used === undefined
+      ? undefined
+      : { used: Number(used), limit: Number(maxmemory) || Number(total_system_memory) }
+  }
+
   stats(): StoreStats {
     const { ledger, records, idempotency } = this
     const kept = { records: records.shares.stats, idempotency: idempotency.shares.stats }
@@ -403,6 +412,14 @@ export class RedisStore implements Store {
     return count
   }
 
+  /** What Redis says of its memory, by the words of INFO. */
+  async #memory(): Promise<
+    Partial<Record<'used_memory' | 'maxmemory' | 'maxmemory_policy' | 'total_system_memory', string>>
+  > {
+    const info = await this.client.call(this.client.redis.info('memory'))
+    return Object.fromEntries(Array.from(info.matchAll(/^(\w+):(\S+)/gm), ([, word, value]) => [word!, value!]))
+  }
+
   /**
    * Warns when Redis is configured to evict keys when memory is short, because limits and spend must not be evicted;
    * and when it has less memory than what may be retained.
@@ -410,11 +427,11 @@ export class RedisStore implements Store {
   async #checkEviction(): Promise<void> {
     const { log, maxTotal, maxRecords } = this.#options
     try {
-      const info = await this.client.call(this.client.redis.info('memory'))
-      const policy = /maxmemory_policy:(\S+)/.exec(info)?.[1]
+      const memory = await this.#memory()
+      const policy = memory.maxmemory_policy
       if (policy && policy !== 'noeviction')
         log.warn({ policy }, 'redis may evict limits and spend: set maxmemory-policy to noeviction')
-      const maxmemory = Number(/maxmemory:(\d+)/.exec(info)?.[1])
+      const maxmemory = Number(memory.maxmemory)
       if (maxmemory > 0 && maxmemory < maxTotal + maxRecords)
         log.warn(
           { maxmemory, max_records: maxRecords, max_total: maxTotal },

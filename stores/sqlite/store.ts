@@ -1,6 +1,7 @@
 /** The embedded engine: one process, one database file, limits in memory. */
 import { randomBytes } from 'node:crypto'
 import fs from 'node:fs'
+import os from 'node:os'
 import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
@@ -11,6 +12,7 @@ import type {
   RowsPage,
   RowsQuestion,
   Store,
+  StoreSize,
   StoreStats,
   UsageFilter,
   UsageSum,
@@ -116,6 +118,7 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
     idempotency.restore(running, clock.now())
     const records = new SqliteRecords({ reader, writer })
     return new SqliteStore({
+      file,
       secret,
       writer,
       reader,
@@ -138,6 +141,7 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
 }
 
 interface Parts {
+  file: string
   secret: Uint8Array
   writer: Writer
   reader: DatabaseSync
@@ -205,6 +209,23 @@ class SqliteStore implements Store {
     const { open, pending, unreplicated } = ledger
     const journalSegments = journal?.segments ?? 0
     return { openRows: open, pendingRows: pending, unreplicatedRows: unreplicated, journalSegments, kept: writer.kept }
+  }
+
+  async size(): Promise<StoreSize> {
+    const { file, reader } = this.#parts
+    if (file === ':memory:') {
+      const pragma = (name: string) => Number(Object.values(reader.prepare(`PRAGMA ${name}`).get()!)[0])
+      return { used: pragma('page_count') * pragma('page_size'), limit: os.totalmem() }
+    }
+    const sizes = [file, `${file}-wal`].map(name =>
+      fs.promises.stat(name).then(
+        ({ size }) => size,
+        () => 0,
+      ),
+    )
+    const used = (await Promise.all(sizes)).reduce((sum, size) => sum + size, 0)
+    const { bavail, bsize } = await fs.promises.statfs(path.dirname(file))
+    return { used, limit: used + bavail * bsize }
   }
 
   async secret(configured: string): Promise<Uint8Array> {

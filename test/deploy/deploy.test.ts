@@ -223,19 +223,83 @@ test('the compose file: services it depends on and volumes it mounts exist; its 
   await loads(t, read('deploy/gateway.yaml'))
 })
 
-test('deploy/prometheus: its rules are there; it asks as docs/deploy.md has the gateway listen', async t => {
+test('deploy/prometheus: its rules are there; it asks as docs/deploy.md has the gateway listen', () => {
   const { rule_files, scrape_configs } = parse(read('deploy/prometheus/prometheus.yml'))
   for (const file of rule_files) assert.ok(existsSync(join(ROOT, 'deploy/prometheus', file)), file)
   const [{ authorization, static_configs }] = scrape_configs
   assert.ok(authorization.credentials_file)
   const { services } = parse(read('deploy/docker-compose.yml'), { merge: true })
   for (const target of static_configs[0].targets) assert.ok(services[target.split(':')[0]], target)
-  const promtool = findProgram(['promtool'])
-  if (promtool === undefined) return t.diagnostic('promtool is not installed')
-  const checked = spawnSync(promtool, ['check', 'rules', join(ROOT, 'deploy/prometheus/alerts.yml')], {
-    encoding: 'utf8',
-  })
-  assert.equal(checked.status, 0, checked.stdout + checked.stderr)
+})
+
+const RULE_FILES = ['alerts.yml', 'slo.yml']
+const rules: any[] = RULE_FILES.flatMap(file =>
+  parse(read(`deploy/prometheus/${file}`)).groups.flatMap((group: any) => group.rules),
+)
+const alerts = rules.filter(({ alert }) => alert !== undefined)
+
+const promtool = findProgram(['promtool'])
+test('the rules of Prometheus: promtool takes them, and every alert comes where it has to, and not elsewhere', {
+  skip: promtool ? false : 'promtool is not installed: apt-get install -y prometheus',
+}, () => {
+  for (const [command, folder] of [
+    ['check', 'deploy/prometheus'],
+    ['test', 'test/deploy/rules'],
+  ] as const) {
+    const files = RULE_FILES.map(file => join(ROOT, folder, file))
+    const checked = spawnSync(promtool!, [command, 'rules', ...files], { encoding: 'utf8' })
+    assert.equal(checked.status, 0, checked.stdout + checked.stderr)
+  }
+})
+
+test('every alert is made to come by a test of promtool', () => {
+  const expected = RULE_FILES.flatMap(file => parse(read(`test/deploy/rules/${file}`)).tests)
+    .flatMap(({ promql_expr_test }) => promql_expr_test)
+    .flatMap(({ exp_samples }) =>
+      exp_samples.map(({ labels }: { labels: string }) => /alertname="(\w+)"/.exec(labels)?.[1]),
+    )
+  assert.deepEqual(
+    alerts.map(({ alert }) => alert).filter(name => !expected.includes(name)),
+    [],
+  )
+})
+
+test('every alert has a runbook with three commands that name what there is', () => {
+  const page = read('docs/runbooks.md')
+  const sections = new Map(
+    page
+      .split(/^## /m)
+      .slice(1)
+      .map(section => [section.slice(0, section.indexOf('\n')), section]),
+  )
+  const metrics = [...read('docs/metrics.md').matchAll(/^\| `(sluice_\w+)`/gm)].map(([, name]) => name!)
+  for (const { alert, annotations } of alerts) {
+    assert.equal(annotations.runbook_url, `docs/runbooks.md#${alert.toLowerCase()}`)
+    const section = sections.get(alert)
+    assert.ok(section, `docs/runbooks.md has no section ${alert}`)
+    assert.ok(
+      page.slice(0, page.indexOf('\n## ')).includes(`[${alert}](#${alert.toLowerCase()})`),
+      `${alert} is in the list`,
+    )
+    const commands = /^```text\n([\s\S]*?)\n```$/m.exec(section)![1]!.split('\n')
+    assert.equal(commands.length, 3, alert)
+    for (const command of commands) {
+      assert.match(command, /^(ask \/|logs \||npx sluice |redis-cli |systemctl |df |top |git )/, `${alert}: ${command}`)
+      for (const [word] of command.matchAll(/\bsluice_\w+/g))
+        assert.ok(
+          metrics.some(
+            name =>
+              name.startsWith(word) || word === `${name}_sum` || word === `${name}_count` || word === `${name}_bucket`,
+          ),
+          `${alert}: there is no metric ${word}`,
+        )
+    }
+  }
+  assert.deepEqual(
+    [...sections.keys()].filter(name => !alerts.some(({ alert }) => alert === name)),
+    [],
+    'a runbook of no alert',
+  )
 })
 
 test('the Kubernetes manifests: names meet, probes run, the configuration loads', async t => {

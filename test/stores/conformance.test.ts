@@ -577,6 +577,22 @@ for (const engine of engines) {
       assert.equal(states[19]!.state, 'replay')
     })
 
+    it('says how much it takes, and how much it can take', async t => {
+      const store = await engine.open(t)
+      const size = async () => (await store.size!())!
+      const before = await size()
+      assert.ok(before.used > 0 && before.limit > before.used, JSON.stringify(before))
+      const org = newOrg()
+      for (let i = 0; i < 20; i++)
+        await store.records.put(org, 'continuation', `r${i}`, Buffer.alloc(50_000, i), DAY, Date.now())
+      await eventually(async () => (await size()).used > before.used + 500_000)
+      if (engine.name !== 'redis') return
+      await server!.command('CONFIG', 'SET', 'maxmemory', 3_000_000_000)
+      assert.equal((await size()).limit, 3_000_000_000)
+      await server!.command('CONFIG', 'SET', 'maxmemory', 0)
+      assert.ok((await size()).limit > 0)
+    })
+
     // A key whose reply was not kept, or was evicted, left a hash of some 850 bytes for a day that no bound counted: an
     // organization of the largest tier could fill Redis with 1.2 GB of them a day, and keys without replies were still
     // there, all of them.
