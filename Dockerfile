@@ -1,6 +1,8 @@
 # Sluice, from its checkout: no build step. Runs as a plain user on a read-only root; /app/data is the one place that is written.
 #   docker build -t sluice .
-#   docker run --read-only --cap-drop ALL -p 8080:8080 -v sluice-data:/app/data sluice
+#   (umask 077; sh deploy/secrets.sh > sluice.env)     once; it shows your first API key
+#   docker run --read-only --cap-drop ALL -p 8080:8080 -v sluice-data:/app/data --env-file sluice.env sluice
+# It starts with deploy/gateway.yaml; a file of your own is mounted over /app/gateway.yaml.
 # For both processors, without emulation: nothing runs in the last stage.
 #   docker buildx build --platform linux/amd64,linux/arm64 -t sluice .
 
@@ -44,6 +46,8 @@ ENV NODE_ENV=production
 WORKDIR /app
 COPY --from=dependencies /app/node_modules node_modules
 COPY . .
+# The quickstart's file has a key that everyone knows, and here the network reaches it.
+COPY deploy/gateway.yaml gateway.yaml
 COPY --from=validators /app/core/tools/validators/written core/tools/validators/written
 COPY --from=server /server/usr /usr
 # A volume takes owner and mode from here. 1000 is the image's user `node`; as a number, so that Kubernetes can tell that it is not root.
@@ -51,7 +55,7 @@ COPY --from=dependencies --chown=1000:1000 /app/data data
 USER 1000:1000
 VOLUME /app/data
 
-# The quickstart listens on loopback by default; inside a container that would reach no one.
+# For a file of your own that is made of the quickstart's: inside a container loopback would reach no one.
 ENV SLUICE_LISTEN=0.0.0.0:8080
 EXPOSE 8080
 

@@ -46,6 +46,11 @@ const instructions: readonly Instruction[] = read('Dockerfile')
 /** Of the last stage, or of the whole file when it stands before the first. */
 const last = (word: string): string => instructions.findLast(instruction => instruction.word === word)!.rest
 const HEALTH: string[] = JSON.parse(/CMD (\[.*\])$/.exec(last('HEALTHCHECK'))![1]!)
+/** The configuration that the image brings, and its name there. */
+const CONFIG = instructions.find(({ word, rest }) => word === 'COPY' && /^\S+\.yaml /.test(rest))!.rest.split(' ') as [
+  string,
+  string,
+]
 const UID = Number(last('USER').split(':')[0])
 
 test('the Dockerfile: pinned Node, plain user, one writable place, commands that exist', t => {
@@ -78,8 +83,11 @@ test('the Dockerfile: pinned Node, plain user, one writable place, commands that
   assert.ok(existsSync(join(ROOT, file)))
   const listen = instructions.find(({ rest }) => rest.startsWith('SLUICE_LISTEN='))!.rest
   assert.equal(listen.split(':')[1], last('EXPOSE'))
-  assert.match(read('gateway.yaml'), /SLUICE_LISTEN/)
-  assert.ok(HEALTH.at(-1)!.includes(`http://${/admin: (\S+)/.exec(read('gateway.yaml'))![1]}/readyz`))
+  // The file that the image starts with is not the quickstart's, whose key everyone knows.
+  assert.equal(CONFIG[1], file)
+  assert.match(read(CONFIG[0]), /SLUICE_LISTEN/)
+  const admin = /admin: \{ listen: 0\.0\.0\.0:(\d+)/.exec(read(CONFIG[0]))![1]
+  assert.ok(HEALTH.at(-1)!.includes(`http://127.0.0.1:${admin}/readyz`))
 
   const hadolint = findProgram(['hadolint'])
   if (hadolint === undefined) return t.diagnostic('hadolint is not installed')
@@ -230,26 +238,43 @@ describe('the image’s files', { skip }, () => {
     // Two test runs at once can't both have the ports of the quickstart.
     admin = `127.0.0.1:${await freePort()}`
     url = `http://127.0.0.1:${await freePort()}`
-    const yaml = readFileSync(join(app, 'gateway.yaml'), 'utf8')
-    writeFileSync(join(app, 'gateway.yaml'), yaml.replace('127.0.0.1:9090', admin))
+    writeFileSync(join(app, CONFIG[1]), read(CONFIG[0]).replace('0.0.0.0:9090', admin))
   })
   after(() => rmSync(dir, { recursive: true, force: true }))
 
+  /** What secrets.sh makes. */
+  const made = spawnSync('sh', [join(ROOT, 'deploy/secrets.sh')], {
+    env: { PATH: process.env['PATH'] },
+    encoding: 'utf8',
+  })
+  const key = /sk-\w+/.exec(made.stderr)![0]
+  const secrets: Record<string, string> = Object.fromEntries(
+    made.stdout
+      .trim()
+      .split('\n')
+      .map(line => line.split('=')),
+  )
+
   /** Starts a command of the image as its user; all is read-only but /app/data. */
-  function run(command: readonly string[]) {
+  function run(command: readonly string[], env: Record<string, string> = secrets) {
     const script = `mount --bind "$1/data" "$1/data" && mount -o remount,ro,bind / && cd "$1" && shift &&
 exec "${setpriv}" --reuid=${UID} --regid=${UID} --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all "$@"`
     return spawn(unshare!, ['--mount', '--propagation', 'private', 'bash', '-c', script, 'bash', app, ...command], {
-      env: { PATH: `${dir}/bin:${dirname(setpriv!)}:/usr/bin:/bin`, SLUICE_LISTEN: url.slice('http://'.length) },
+      env: {
+        PATH: `${dir}/bin:${dirname(setpriv!)}:/usr/bin:/bin`,
+        SLUICE_LISTEN: url.slice('http://'.length),
+        ...env,
+      },
       stdio: ['ignore', 'pipe', 'pipe'],
     })
   }
+  const start = [...JSON.parse(last('ENTRYPOINT')), ...JSON.parse(last('CMD'))]
   const health = () =>
     once(run(HEALTH.map(word => word.replace('127.0.0.1:9090', admin))), 'exit').then(([code]) => code as number)
 
   test('its command serves as a plain user on a read-only root; its health check tells; SIGTERM ends it well', async t => {
     assert.notEqual(await health(), 0, 'nothing runs yet')
-    const child = run([...JSON.parse(last('ENTRYPOINT')), ...JSON.parse(last('CMD'))])
+    const child = run(start)
     let said = ''
     const up = Promise.withResolvers<void>()
     const hear = (data: Buffer) => {
@@ -268,12 +293,14 @@ exec "${setpriv}" --reuid=${UID} --regid=${UID} --clear-groups --no-new-privs --
     assert.match(status, new RegExp(`^Uid:\\s+${UID}\\s+${UID}`, 'm'))
     assert.match(status, /^CapEff:\s+0+$/m)
     assert.equal(await health(), 0)
-    const answer = await fetch(`${url}/v1/chat/completions`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json', authorization: 'Bearer sk-demo' },
-      body: JSON.stringify({ model: 'eb1-preview', stream: true, messages: [{ role: 'user', content: 'Hello' }] }),
-    })
-    assert.match(await answer.text(), /data: \[DONE\]\n\n$/)
+    const ask = (key: string) =>
+      fetch(`${url}/v1/chat/completions`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` },
+        body: JSON.stringify({ model: 'eb1-preview', stream: true, messages: [{ role: 'user', content: 'Hello' }] }),
+      })
+    assert.match(await (await ask(key)).text(), /data: \[DONE\]\n\n$/)
+    assert.equal((await ask('sk-demo')).status, 401)
     child.kill('SIGTERM')
     assert.equal(await over, 0, said)
     assert.notEqual(await health(), 0)
@@ -282,6 +309,17 @@ exec "${setpriv}" --reuid=${UID} --regid=${UID} --clear-groups --no-new-privs --
       readdirSync(app).filter(name => !existsSync(join(ROOT, name)) && name !== 'data'),
       [],
     )
+  })
+
+  test('without secrets it does not start, and says which are missing', async () => {
+    const child = run(start, {})
+    let said = ''
+    child.stderr.setEncoding('utf8').on('data', text => {
+      said += text
+    })
+    const [code] = await once(child, 'close')
+    assert.notEqual(code, 0)
+    for (const name of Object.keys(secrets)) assert.match(said, new RegExp(`variable ${name} is not set`))
   })
 
   test('the root is read-only, or the test above shows nothing', async () => {

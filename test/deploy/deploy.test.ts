@@ -5,38 +5,21 @@
 import assert from 'node:assert/strict'
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, globSync, statSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { Ajv2020 } from 'ajv/dist/2020.js'
-import { parse, parseAllDocuments } from 'yaml'
-import { load } from '../../cli/load.ts'
+import { parse, parseAllDocuments, stringify } from 'yaml'
 import { VERBS } from '../../cli/main.ts'
-import { formatError } from '../../config/load.ts'
-import { startGateway } from '../e2e/harness.ts'
+import { DEMO_KEY_DIGEST } from '../../config/accounts.ts'
+import { sha256, startGateway } from '../e2e/harness.ts'
 import { findProgram } from '../ensure-deps.ts'
 import { eventually } from '../eventually.ts'
 import { freePort } from '../ports.ts'
+import { folder, loads, ROOT, read, valid } from './kit.ts'
 import { COMPOSE, KUBERNETES, KUSTOMIZATION } from './schemas.ts'
-
-const ROOT = join(import.meta.dirname, '../..')
-const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')
-const ENV = { SLUICE_STORE: 'redis://127.0.0.1:6379', OPENAI_API_KEY: 'k', SLUICE_ADMIN_TOKEN: 'a-token' }
-
-function folder(t: TestContext): string {
-  const dir = mkdtempSync(join(tmpdir(), 'sluice-deploy-'))
-  t.after(() => rmSync(dir, { recursive: true, force: true }))
-  return dir
-}
-
-async function loads(t: TestContext, text: string): Promise<void> {
-  const file = join(folder(t), 'gateway.yaml')
-  writeFileSync(file, text)
-  assert.deepEqual((await load(file, { env: ENV })).errors?.map(formatError) ?? [], [])
-}
 
 /** Streams through `url`; the reply comes whole. @returns the pieces in which it came */
 async function streamed(url: string): Promise<string[]> {
@@ -94,11 +77,6 @@ async function behind(t: TestContext, command: string, args: string[], env: Reco
   )
   const { length } = await streamed(url)
   assert.ok(length >= 4, `${length} pieces: the proxy must not gather the stream`)
-}
-
-const valid = (schema: object, value: unknown) => {
-  const ajv = new Ajv2020({ allErrors: true, strict: false })
-  assert.equal(ajv.validate(schema, value), true, ajv.errorsText())
 }
 
 const haproxy = findProgram(['haproxy'])
@@ -212,6 +190,9 @@ test('the compose file: services it depends on and volumes it mounts exist; its 
   }
   for (const name of ['gateway-a', 'gateway-b']) assert.ok(VERBS[services[name].command[0]])
   assert.notDeepEqual(services['gateway-a'].volumes, services['gateway-b'].volumes, 'a journal has one owner')
+  // What the gateway does not start without, Compose asks for first.
+  for (const [, name] of read('deploy/gateway.yaml').matchAll(/\$\{(\w+)\}/g))
+    assert.match(services['gateway-a'].environment[name!], /:\?/, name)
   const config = parse(read('deploy/gateway.yaml'))
   const { drain, drain_delay, admin } = config.server
   const seconds = (text: string) => Number.parseInt(text, 10)
@@ -307,7 +288,8 @@ test('the Kubernetes manifests: names meet, probes run, the configuration loads'
     assert.deepEqual((document as any).errors, [])
     return (document as any).toJS()
   })
-  const of = (kind: string) => documents.find(document => document.kind === kind)
+  const of = (kind: string, name = 'sluice') =>
+    documents.find(document => document.kind === kind && document.metadata.name === name)
   for (const document of documents) valid(KUBERNETES[document.kind]!, document)
   const { spec } = of('Deployment')
   const pod = spec.template.spec
@@ -315,19 +297,26 @@ test('the Kubernetes manifests: names meet, probes run, the configuration loads'
   for (const selector of [
     spec.selector.matchLabels,
     of('Service').spec.selector,
+    of('Service', 'sluice-admin').spec.selector,
     of('PodDisruptionBudget').spec.selector.matchLabels,
   ])
     assert.deepEqual(selector, spec.template.metadata.labels)
   assert.equal(pod.volumes[0].configMap.name, of('ConfigMap').metadata.name)
-  assert.equal(container.envFrom[0].secretRef.name, of('Secret').metadata.name)
+  // The Secret is made by the command above the manifests, so that none with known values can be applied.
+  assert.ok(
+    read('deploy/kubernetes/sluice.yaml').includes(`create secret generic ${container.envFrom[0].secretRef.name} `),
+  )
   assert.deepEqual(
     container.volumeMounts.map((mount: any) => mount.name),
     pod.volumes.map((volume: any) => volume.name),
   )
   assert.equal(of('Service').spec.ports[0].targetPort, container.ports[0].name)
+  assert.equal(of('Service', 'sluice-admin').spec.ports[0].targetPort, container.ports[1].name)
   assert.ok(VERBS[container.args[0]])
   const text: string = of('ConfigMap').data['gateway.yaml']
-  const { server } = parse(text)
+  const { server, pipelines, routes } = parse(text)
+  const common = parse(read('deploy/gateway.yaml'))
+  assert.deepEqual([pipelines, routes], [common.pipelines, common.routes], 'as in deploy/gateway.yaml')
   const seconds = (name: string) => Number.parseInt(server[name], 10)
   assert.ok(pod.terminationGracePeriodSeconds > seconds('drain') + seconds('drain_delay'))
   // The pod leaves the endpoints after these looks at the latest.
@@ -371,17 +360,139 @@ test('kustomize: its files are there; the autoscaler scales the deployment by a 
   t.after(() => gateway.close())
   const scraped = await (await fetch(`${gateway.gateway.adminAddress}/metrics`)).text()
   assert.match(scraped, new RegExp(`^# TYPE ${metrics[0].pods.metric.name} gauge$`, 'm'))
+  const variant = parse(read('deploy/kubernetes-statefulset/kustomization.yaml'))
+  valid(KUSTOMIZATION, variant)
+  for (const { target, patch } of variant.patches) {
+    assert.equal(of(target.kind).metadata.name, target.name)
+    // The volume that becomes one of each pod's own.
+    for (const { op, path } of parse(patch))
+      if (op === 'remove' && /volumes/.test(path))
+        assert.equal(of('Deployment').spec.template.spec.volumes[path.split('/').at(-1)].name, 'journal')
+  }
   const kubectl = findProgram(['kubectl'])
   if (kubectl === undefined) return t.diagnostic('kubectl is not installed')
-  const built = spawnSync(kubectl, ['kustomize', join(ROOT, 'deploy/kubernetes')], { encoding: 'utf8' })
-  assert.equal(built.status, 0, built.stderr)
+  const build = (folder: string): any[] => {
+    const built = spawnSync(kubectl, ['kustomize', join(ROOT, folder)], { encoding: 'utf8' })
+    assert.equal(built.status, 0, built.stderr)
+    const objects = parseAllDocuments(built.stdout).map(document => (document as any).toJS())
+    for (const each of objects) valid(KUBERNETES[each.kind]!, each)
+    return objects
+  }
+  const kinds = (objects: any[]) => objects.map(({ kind }) => kind).sort()
+  const built = build('deploy/kubernetes')
+  assert.deepEqual(kinds(built), kinds(documents))
+  const deployment = built.find(({ kind }) => kind === 'Deployment')
+  assert.equal(deployment.spec.replicas, undefined)
+  // The same pods, but for the volume of the journal.
+  const set = build('deploy/kubernetes-statefulset').find(({ kind }) => kind === 'StatefulSet')
+  assert.deepEqual(set.spec.template.spec.containers, deployment.spec.template.spec.containers)
   assert.deepEqual(
-    parseAllDocuments(built.stdout)
-      .map(document => (document as any).toJS().kind)
-      .sort(),
-    documents.map((document: any) => document.kind).sort(),
+    [...set.spec.template.spec.volumes, ...set.spec.volumeClaimTemplates.map(({ metadata }: any) => metadata)].map(
+      ({ name }) => name,
+    ),
+    deployment.spec.template.spec.volumes.map(({ name }: any) => name),
   )
-  assert.doesNotMatch(built.stdout, /^ {2}replicas:/m)
+})
+
+test('Ingress and NetworkPolicy: they reach what the manifests have, and never the admin listener from outside', () => {
+  const of = (file: string) => parse(read(`deploy/kubernetes/${file}.yaml`))
+  const ingress = of('ingress')
+  valid(KUBERNETES['Ingress']!, ingress)
+  const services = parseAllDocuments(read('deploy/kubernetes/sluice.yaml'))
+    .map(document => (document as any).toJS())
+    .filter(({ kind }) => kind === 'Service')
+  for (const { backend } of ingress.spec.rules[0].http.paths) {
+    const service = services.find(({ metadata }) => metadata.name === backend.service.name)
+    assert.equal(service.spec.ports[0].name, backend.service.port.name)
+    assert.equal(service.spec.ports[0].targetPort, 'http')
+  }
+  const policy = of('network')
+  valid(KUBERNETES['NetworkPolicy']!, policy)
+  assert.deepEqual(policy.spec.podSelector.matchLabels, services[0].spec.selector)
+  const rules = policy.spec.ingress.map(({ ports, from }: any) => [ports[0].port, from === undefined])
+  assert.deepEqual(rules, [
+    ['http', true],
+    ['admin', false],
+  ])
+})
+
+/** A variable in the notation of gateway.yaml. */
+const variable = (name: string) => `\${${name}}`
+
+/** Every file that an operator is handed with a configuration in it, with the configurations. */
+function shipped(): [file: string, config: any][] {
+  const files = globSync(['*.yaml', 'deploy/**/*.{yaml,yml}', 'docs/examples/**/*.{yaml,yml}'], { cwd: ROOT })
+  return files
+    .filter(file => !file.includes('/templates/'))
+    .flatMap(file =>
+      parseAllDocuments(read(file), { merge: true }).map(document => [file, (document as any).toJS()] as const),
+    )
+    .flatMap(([file, content]): [string, any][] => {
+      if (content?.kind === 'ConfigMap') return [[file, parse(content.data['gateway.yaml'])]]
+      const config = content?.pipelines ? content : content?.config
+      return config ? [[file, config]] : []
+    })
+}
+
+test('no file that is shipped serves sk-demo beyond loopback; those of deployments take secret and key from outside', () => {
+  const configs = shipped()
+  const names = configs.map(([file]) => file)
+  for (const file of [
+    'gateway.yaml',
+    'deploy/gateway.yaml',
+    'deploy/kubernetes/sluice.yaml',
+    'deploy/helm/sluice/values.yaml',
+  ])
+    assert.ok(names.includes(file), file)
+  for (const [file, { server, secret, organizations = {} }] of configs) {
+    const digests: string[] = Object.values<any>(organizations).flatMap(({ keys = [] }) =>
+      keys.map((key: any) => key.sha256),
+    )
+    const beyond = !/(^|:-)127\.0\.0\.1:/.test(server?.listen ?? '127.0.0.1:')
+    if (beyond) assert.ok(!digests.includes(DEMO_KEY_DIGEST), `${file} serves sk-demo on ${server.listen}`)
+    if (!file.startsWith('deploy/')) continue
+    assert.equal(secret, variable('SLUICE_SECRET'), file)
+    for (const digest of digests) assert.equal(digest, variable('SLUICE_KEY_SHA256'), file)
+  }
+  // A digest of sk-demo anywhere else in what is deployed would be one that this test does not understand.
+  const files = globSync('deploy/**/*', { cwd: ROOT }).filter(file => statSync(join(ROOT, file)).isFile())
+  for (const file of files) assert.ok(!read(file).includes(DEMO_KEY_DIGEST), file)
+})
+
+test('secrets.sh makes what the files ask for: other secrets each time, and a key that fits its digest', () => {
+  const run = () => {
+    const { stdout, stderr, status } = spawnSync('sh', [join(ROOT, 'deploy/secrets.sh')], {
+      env: { PATH: process.env['PATH'], OPENAI_API_KEY: 'sk of=theirs' },
+      encoding: 'utf8',
+    })
+    assert.equal(status, 0, stderr)
+    const values = Object.fromEntries(
+      stdout
+        .trim()
+        .split('\n')
+        .map(line => /^(\w+)=(.*)$/.exec(line)!.slice(1)),
+    )
+    return { values, key: /: (sk-[0-9a-f]{64})\n$/.exec(stderr)![1]! }
+  }
+  const [first, second] = [run(), run()]
+  assert.equal(sha256(first.key), first.values['SLUICE_KEY_SHA256'])
+  assert.match(first.values['SLUICE_SECRET'], /^[0-9a-f]{64}$/)
+  assert.match(first.values['SLUICE_ADMIN_TOKEN'], /^[0-9a-f]{48}$/)
+  assert.equal(first.values['OPENAI_API_KEY'], 'sk of=theirs')
+  for (const name of ['SLUICE_SECRET', 'SLUICE_ADMIN_TOKEN', 'SLUICE_KEY_SHA256'])
+    assert.notEqual(first.values[name], second.values[name])
+  for (const [, config] of shipped().filter(([file]) => file.startsWith('deploy/')))
+    for (const [, name] of JSON.stringify(config).matchAll(/\$\{(\w+)\}/g)) assert.ok(name! in first.values, name)
+})
+
+test('the chart: its version is the package’s, and its configuration serves what the image’s does', async t => {
+  const { version, appVersion } = parse(read('deploy/helm/sluice/Chart.yaml'))
+  const own = JSON.parse(read('package.json')).version
+  assert.deepEqual([version, appVersion], [own, own])
+  const { config } = parse(read('deploy/helm/sluice/values.yaml'))
+  const common = parse(read('deploy/gateway.yaml'))
+  assert.deepEqual([config.pipelines, config.routes], [common.pipelines, common.routes])
+  await loads(t, stringify(config))
 })
 
 test('the systemd unit: its commands exist, it stops after the drain', async t => {

@@ -46,7 +46,7 @@ export const COMPOSE = closed({ services: map(service) }, { volumes: map({ type:
 
 const name = { type: 'string', pattern: '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$', maxLength: 63 }
 const labels = map({ type: 'string', pattern: '^[A-Za-z0-9]([-\\w.]*[A-Za-z0-9])?$' })
-const metadata = closed({ name }, { labels })
+const metadata = closed({ name }, { labels, annotations: map({ type: 'string' }) })
 const selector = closed({ matchLabels: labels })
 const quantity = { type: 'string', pattern: '^\\d+(\\.\\d+)?(m|Ki|Mi|Gi)?$' }
 const resources = closed({}, { cpu: quantity, memory: quantity })
@@ -57,6 +57,7 @@ const probe = closed(
 const container = closed(
   { name, image: text },
   {
+    imagePullPolicy: { enum: ['Always', 'IfNotPresent', 'Never'] },
     args: list(text),
     envFrom: list(closed({ secretRef: closed({ name }) })),
     ports: list(closed({ containerPort: { type: 'integer', minimum: 1, maximum: 65535 } }, { name })),
@@ -105,6 +106,16 @@ const pod = closed(
     }),
   },
 )
+const template = closed({ metadata: closed({ labels }, { annotations: map({ type: 'string' }) }), spec: pod })
+/** A protocol with a port's number, or its name in the pods. */
+const policyPort = closed({ protocol: { enum: ['TCP', 'UDP'] }, port: { oneOf: [whole, name] } })
+const peer = {
+  oneOf: [
+    closed({ namespaceSelector: selector }),
+    closed({ podSelector: selector }),
+    closed({ ipBlock: closed({ cidr: text }, { except: list(text) }) }),
+  ],
+}
 const object = (apiVersion: string, kind: string, body: Record<string, object>) =>
   closed({ apiVersion: { const: apiVersion }, kind: { const: kind }, metadata, ...body })
 
@@ -112,15 +123,14 @@ export const KUSTOMIZATION = closed({
   apiVersion: { const: 'kustomize.config.k8s.io/v1beta1' },
   kind: { const: 'Kustomization' },
   resources: list(text),
-  patches: list(closed({ target: closed({ kind: text, name }), patch: text })),
+  patches: list(closed({ target: closed({ kind: text, name }), patch: text }, { options: map(truth) })),
 })
 
 export const KUBERNETES: Record<string, object> = {
-  Secret: object('v1', 'Secret', { type: { const: 'Opaque' }, stringData: map({ type: 'string' }) }),
   ConfigMap: object('v1', 'ConfigMap', { data: map({ type: 'string' }) }),
   Deployment: object('apps/v1', 'Deployment', {
     spec: closed(
-      { selector, template: closed({ metadata: closed({ labels }), spec: pod }) },
+      { selector, template },
       {
         replicas: whole,
         strategy: closed(
@@ -130,8 +140,84 @@ export const KUBERNETES: Record<string, object> = {
       },
     ),
   }),
+  StatefulSet: object('apps/v1', 'StatefulSet', {
+    spec: closed(
+      {
+        selector,
+        template,
+        serviceName: name,
+        volumeClaimTemplates: list(
+          closed({
+            metadata,
+            spec: closed(
+              {
+                accessModes: list({ enum: ['ReadWriteOnce', 'ReadWriteOncePod'] }),
+                resources: closed({ requests: closed({ storage: quantity }) }),
+              },
+              { storageClassName: text },
+            ),
+          }),
+        ),
+      },
+      { replicas: whole, podManagementPolicy: { enum: ['Parallel', 'OrderedReady'] } },
+    ),
+  }),
   Service: object('v1', 'Service', {
-    spec: closed({ selector: labels, ports: list(closed({ port: whole }, { name, targetPort: text })) }),
+    spec: closed(
+      { selector: labels, ports: list(closed({ port: whole }, { name, targetPort: text })) },
+      {
+        type: { enum: ['ClusterIP', 'NodePort', 'LoadBalancer'] },
+        clusterIP: { const: 'None' },
+        publishNotReadyAddresses: truth,
+      },
+    ),
+  }),
+  Ingress: object('networking.k8s.io/v1', 'Ingress', {
+    spec: closed(
+      {
+        ingressClassName: name,
+        rules: list(
+          closed({
+            host: text,
+            http: closed({
+              paths: list(
+                closed({
+                  path: text,
+                  pathType: { enum: ['Prefix', 'Exact'] },
+                  backend: closed({ service: closed({ name, port: closed({ name }) }) }),
+                }),
+              ),
+            }),
+          }),
+        ),
+      },
+      { tls: list(closed({ hosts: list(text), secretName: name })) },
+    ),
+  }),
+  NetworkPolicy: object('networking.k8s.io/v1', 'NetworkPolicy', {
+    spec: closed({
+      podSelector: selector,
+      policyTypes: list({ enum: ['Ingress', 'Egress'] }),
+      ingress: list(closed({ ports: list(policyPort) }, { from: list(peer) })),
+      egress: list(closed({ ports: list(policyPort) }, { to: list(peer) })),
+    }),
+  }),
+  // Of the Prometheus operator.
+  ServiceMonitor: object('monitoring.coreos.com/v1', 'ServiceMonitor', {
+    spec: closed({
+      selector,
+      endpoints: list(
+        closed({
+          port: name,
+          interval: duration,
+          authorization: closed({ credentials: closed({ name, key: text }) }),
+          relabelings: list(closed({ targetLabel: text, replacement: text })),
+        }),
+      ),
+    }),
+  }),
+  PrometheusRule: object('monitoring.coreos.com/v1', 'PrometheusRule', {
+    spec: closed({ groups: list(closed({ name: text, rules: list({ type: 'object' }) }, { interval: duration })) }),
   }),
   HorizontalPodAutoscaler: object('autoscaling/v2', 'HorizontalPodAutoscaler', {
     spec: closed({
