@@ -119,6 +119,10 @@ server:
 # Limits, spend, ledger. sqlite is for one process; redis://HOST for any number.
 store: ${quote(store)}
 
+# Seals ids and what is retained. Set it before the first start and keep it with your backups: another one cannot open
+# what this one has sealed. Where it is not set, the gateway makes one and keeps it in the store.
+secret: "\${SLUICE_SECRET:-}"
+
 # Requests go down the list to the terminal plugin; responses come back up, then out through what stands below it.
 pipelines:
   completions:

@@ -15,8 +15,9 @@ import { Failure, type Terminal, UsageError } from './terminal.ts'
 const HELP = `Usage: sluice init [FILE] [--provider NAME]… [--model ID]… [--store URL]
 
 Writes a commented FILE (default gateway.yaml) that checks, with one
-organization and one key, which is shown once. What no option says is asked
-on a terminal; in a pipe the default holds. Windows and prices that nobody
+organization and one key, which is shown once, beside a value for the
+gateway's own secret, SLUICE_SECRET. What no option says is asked on a
+terminal; in a pipe the default holds. Windows and prices that nobody
 says come from the catalogue of models, where it is installed:
 npm install ${CATALOGUE}
 
@@ -133,6 +134,7 @@ export const init: Verb = {
           `  ${secret}`,
           '',
           'Next:',
+          `  export SLUICE_SECRET=${randomBytes(32).toString('hex')}`,
           `  ${command} start --config ${shellWord(file)}`,
           `  SLUICE_API_KEY=${secret} ${command} try --config ${shellWord(file)}`,
         ].join('\n'),

@@ -64,9 +64,13 @@ async function run({ argv, base, input, files = {}, typed = '' }: Command): Prom
   }
 }
 
-/** Keys that a command has made and printed, and their digests, with their placeholders. */
+/** Secrets that a command has made and printed, and the digests of keys, with their placeholders. */
 function secrets(out: string): [string, string][] {
-  return [...new Set(out.match(/\bsk-[A-Za-z0-9_-]{43}/g) ?? [])].flatMap((secret, i): [string, string][] => [
+  const own = Array.from(out.matchAll(/SLUICE_SECRET=([0-9a-f]{64})/g), ([, secret]): [string, string] => [
+    secret!,
+    '‹secret of the gateway›',
+  ])
+  const keys = [...new Set(out.match(/\bsk-[A-Za-z0-9_-]{43}/g) ?? [])].flatMap((secret, i): [string, string][] => [
     [secret, `sk-‹secret ${i + 1}›`],
     [createHash('sha256').update(secret).digest('hex'), `‹sha256 of secret ${i + 1}›`],
     // In quotes where YAML would read another thing than text.
@@ -75,6 +79,7 @@ function secrets(out: string): [string, string][] {
       `hint: ‹end of secret ${i + 1}›`,
     ]),
   ])
+  return [...own, ...keys]
 }
 
 function filesIn(folder: string): string[] {
