@@ -127,6 +127,8 @@ const ROUTES: Record<string, Record<string, Operation>> = {
   // Whoever makes or changes an organization, or reads its use, has to know their names.
   plans: { GET: [['organizations', 'plans', 'usage'], listPlans] },
   models: { GET: [['organizations', 'plans', 'usage'], listModels] },
+  // Whoever works for an organization may see what was done to it.
+  'organizations/*/audit': { GET: [ACTIONS, listAuditOfOne] },
   caller: { GET: [ACTIONS, showCaller] },
   audit: { GET: [['organizations'], listAudit] },
   notices: { GET: [['usage'], listNotices] },
@@ -553,11 +555,20 @@ async function listNotices({ sources, query }: Asked): Promise<ApiAnswer> {
   return { status: 200, body: { notices, next: page.next } }
 }
 
-async function listAudit({ sources, query }: Asked): Promise<ApiAnswer> {
-  known(query, 'organization', 'before', 'limit')
+function listAudit(asked: Asked): Promise<ApiAnswer> {
+  known(asked.query, 'organization', 'before', 'limit')
+  return auditPage(asked, asked.query.get('organization') ?? undefined)
+}
+
+/** Of an organization that is gone, too: its audit stays. */
+function listAuditOfOne(asked: Asked): Promise<ApiAnswer> {
+  known(asked.query, 'before', 'limit')
+  return auditPage(asked, asked.ids[0]!)
+}
+
+async function auditPage({ sources, query }: Asked, organization: string | undefined): Promise<ApiAnswer> {
   const before = query.get('before') ?? ''
   if (!/^(\d{1,15}(-\d{1,15})?)?$/.test(before)) throw new Refused(400, 'invalid', 'before: the id of an entry')
-  const organization = query.get('organization') ?? undefined
   const page = await sources.store.accounts.audit({ organization, before, most: limitOf(query) })
   return { status: 200, body: page }
 }

@@ -10,6 +10,7 @@ import { API_PREFIX, type ApiAnswer, actingFor } from './api.ts'
 import { type Caller, Callers } from './callers.ts'
 import { Feed } from './feed.ts'
 import { SERIES } from './history.ts'
+import { localToken } from './local-token.ts'
 import { CONTENT_SECURITY_POLICY, dashboardPages, type Page } from './pages.ts'
 import type { Shown } from './snapshot.ts'
 
@@ -17,6 +18,8 @@ export interface AdminOptions {
   host: string
   port: number
   token?: string
+  /** Where the local token is kept. */
+  localToken?: string
   /** Named tokens as they are configured now. */
   tokens(): readonly AdminToken[]
   /** Answers a request of the admin API. */
@@ -64,7 +67,8 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
   const pages = dashboardPages()
   // Always the system's clock, also where tests give the exchanges another one: the pages are for people.
   const feed = new Feed(options.snapshots, systemClock)
-  const callers = new Callers(options.token, options.tokens, systemClock, options.tokenRefused)
+  const local = options.localToken === undefined ? undefined : localToken(options.localToken)
+  const callers = new Callers(options.token, local, options.tokens, systemClock, options.tokenRefused)
   new Counter({
     name: 'sluice_admin_tokens_refused_total',
     help: 'Requests to the admin listener with a wrong token, and those of addresses that had sent too many.',

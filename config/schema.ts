@@ -125,6 +125,8 @@ const byName = <V extends Schema>(values: V, description: string): Filled<Record
 
 const listen = (fallback: string, description: string) => text(description, { format: 'listen', default: fallback })
 
+const file = (description: string) => name(description)
+
 export const adminMembers = object({
   listen: listen('127.0.0.1:9090', 'Where the admin pages listen.'),
   token: secretText('Bearer token that the admin pages ask for; needed when they listen beyond loopback.', {
@@ -134,6 +136,9 @@ export const adminMembers = object({
     text('Host name, without a port.', { pattern: '^[A-Za-z0-9._-]+$' }),
     'Names under which the admin pages answer without a token, beside localhost and addresses. Any other name is refused with 421: a page of another site could give its own name this address.',
     { default: [] },
+  ),
+  local_token: file(
+    'File to which the gateway writes a token of the role operate, readable by its own user alone, for a console on the same machine. The admin pages stay as open as they are. Only where they listen on loopback; read at the start.',
   ),
   tokens: list(
     object(
@@ -323,7 +328,6 @@ export const plugins = list(
 
 const url = (description: string) =>
   text(description, { pattern: '^https?://[^\\s/?#]+[^\\s?#]*$', examples: ['https://api.example.com/v1'] })
-const file = (description: string) => name(description)
 
 /** What stands in a host or path. */
 export const SETTING = '^[A-Za-z0-9][A-Za-z0-9._:-]*$'

@@ -24,6 +24,12 @@ export function readServer(raw: Sections['server'], cores: number, report: Repor
       `the admin pages would be open to the network on ${admin.listen}; bind them to 127.0.0.1, or set a token: admin: { listen: ${admin.listen}, token: "\${ADMIN_TOKEN}" }`,
     )
   }
+  if (admin.local_token !== undefined && !isLoopback(adminListen.host)) {
+    report.error(
+      ['server', 'admin', 'local_token'],
+      `a local token is for programs on this machine, and the admin pages listen on ${admin.listen}; bind them to 127.0.0.1, or make a token by \`sluice admin-token\``,
+    )
+  }
   const workers = raw.workers === 'auto' ? cores : raw.workers
   if (workers > 1 && listen.port === 0)
     report.error(['server', 'listen'], `${workers} workers share one port: name it, instead of 0`)
@@ -37,12 +43,15 @@ export function readServer(raw: Sections['server'], cores: number, report: Repor
       `the admin pages and the public surfaces cannot share port ${listen.port}; give admin another one`,
     )
   }
+  const { local_token } = absolutePaths({ local_token: admin.local_token }, ['server', 'admin'], report)
+  const localToken = local_token === undefined ? {} : { localToken: local_token }
   return {
     ...raw,
     listen,
     admin: {
       ...adminListen,
       ...(token ? { token } : {}),
+      ...localToken,
       hosts: admin.hosts,
       tokens,
       audit: admin.audit,

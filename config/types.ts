@@ -60,6 +60,8 @@ export interface AdminConfig {
   host: string
   port: number
   token?: string
+  /** Absolute path of the file of the local token. */
+  localToken?: string
   hosts: readonly string[]
   /** `sha256` in lower case. */
   tokens: readonly AdminToken[]

@@ -53,6 +53,7 @@ export function openAdmin(
     host: listen.host ?? admin.host,
     port: listen.port ?? admin.port,
     token: admin.token,
+    localToken: admin.localToken,
     tokens,
     api: (caller, request, path, query) => answerApi(api, caller, request, path, query),
     tokenRefused: address => noteRefusedToken(api, address),

@@ -36,6 +36,7 @@ const MAY: Record<string, readonly Action[]> = {
   'GET plans': ['organizations', 'plans', 'usage'],
   'GET models': ['organizations', 'plans', 'usage'],
   'GET notices': ['usage'],
+  'GET organizations/*/audit': ACTIONS,
   'GET caller': ACTIONS,
   'GET audit': ['organizations'],
 }

@@ -1,9 +1,13 @@
 /** Who may see the dashboard: the token's form, and what a browser is told to forbid. */
 import assert from 'node:assert/strict'
+import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { request as rawRequest } from 'node:http'
 import { connect } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import type { Browser } from 'playwright-core'
+import { localToken } from '../../admin/local-token.ts'
 import { defaultYaml, startGateway, type TestGateway } from '../e2e/harness.ts'
 import { launch, open, skip } from './browser.ts'
 
@@ -183,4 +187,67 @@ test('the form takes the token, keeps it for the tab, and sends it as a header',
   )
   assert.deepEqual(complaints, [])
   await close()
+})
+
+test('the local token opens the admin API, and closes nothing else', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-local-'))
+  const file = join(folder, 'data/admin-token')
+  const local = await startGateway({
+    yaml: url =>
+      defaultYaml(url).replace('admin: 127.0.0.1:0', `admin: { listen: 127.0.0.1:0, local_token: "${file}" }`),
+  })
+  try {
+    assert.equal(statSync(file).mode & 0o777, 0o600)
+    const token = readFileSync(file, 'utf8').trim()
+    const make = (id: string, authorization?: string) =>
+      fetch(`${local.gateway.adminAddress}/api/v1/organizations`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', ...(authorization === undefined ? {} : { authorization }) },
+        body: JSON.stringify({ id, plan: 'tier1' }),
+      })
+    assert.equal((await make('made', `Bearer ${token}`)).status, 201)
+    assert.equal((await make('not-made')).status, 403)
+    assert.equal((await make('not-made', `Bearer ${token}x`)).status, 403)
+    // As without a local token: everybody on this machine may read, also with a token that is none.
+    for (const path of ['/metrics', '/api/v1/organizations', '/'])
+      for (const headers of [{}, { authorization: 'Bearer something' }])
+        assert.equal((await fetch(`${local.gateway.adminAddress}${path}`, { headers })).status, 200, path)
+    const audit = await fetch(`${local.gateway.adminAddress}/api/v1/organizations/made/audit`)
+    const { entries } = (await audit.json()) as any
+    assert.deepEqual(
+      entries.map(({ operation, by }: any) => [operation, by]),
+      [['organization.create', 'local-token']],
+    )
+    const other = await fetch(`${local.gateway.adminAddress}/api/v1/organizations/acme/audit`)
+    assert.deepEqual(await other.json(), { entries: [], next: null })
+  } finally {
+    await local.close()
+    rmSync(folder, { recursive: true })
+  }
+})
+
+test('a local token is kept from one start to the next, unless others could have read it', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-local-'))
+  const file = join(folder, 'token')
+  try {
+    const first = localToken(file)
+    assert.equal(localToken(file), first)
+    chmodSync(file, 0o644)
+    const second = localToken(file)
+    assert.notEqual(second, first)
+    assert.equal(statSync(file).mode & 0o777, 0o600)
+    writeFileSync(file, 'guessable')
+    const third = localToken(file)
+    assert.match(third, /^slt_.{43}$/)
+    // What a link points to is not written to.
+    const elsewhere = join(folder, 'elsewhere')
+    writeFileSync(elsewhere, `${third}\n`, { mode: 0o600 })
+    rmSync(file)
+    symlinkSync(elsewhere, file)
+    assert.notEqual(localToken(file), third)
+    assert.equal(readFileSync(elsewhere, 'utf8'), `${third}\n`)
+    assert.throws(() => localToken(join(elsewhere, 'token')), /local_token: .* cannot be used \(ENOTDIR\); name a file/)
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
 })

@@ -253,6 +253,12 @@ test('workers share one port, and one address of the admin pages', async () => {
 test('admin beyond loopback needs a token', async () => {
   await faults([
     ['open', small({ s: 'server: { admin: "0.0.0.0:9090" }' }), '10:18', 'open to the network', 'token'],
+    [
+      'a local token',
+      small({ s: 'server: { admin: { listen: "0.0.0.0:9090", token: t, local_token: ./t } }' }),
+      '10:67',
+      'programs on this machine',
+    ],
     ['every interface', small({ s: 'server: { admin: ":9090" }' }), '10:18', 'token'],
     ['empty token', small({ s: 'server: { admin: { listen: "10.0.0.1:9090", token: "" } }' }), '10:18', 'token'],
     ['shared port', small({ s: 'server: { listen: ":9090" }' }), '10:1', 'cannot share port 9090'],

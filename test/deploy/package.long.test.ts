@@ -125,7 +125,7 @@ const chat = (base: string) =>
 
 /** The admin pages of two tests at once would want one port. */
 const withAnyAdminPort = (file: string) =>
-  writeFileSync(file, readFileSync(file, 'utf8').replace('admin: 127.0.0.1:9090', 'admin: 127.0.0.1:0'))
+  writeFileSync(file, readFileSync(file, 'utf8').replace('listen: 127.0.0.1:9090', 'listen: 127.0.0.1:0'))
 
 test('it has JavaScript, types and validators, and nothing that only the checkout needs', () => {
   const names = packed.map(path => path.slice('package/'.length))
