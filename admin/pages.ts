@@ -31,6 +31,7 @@ const TYPES: Record<string, string> = {
 
 const FILES = [
   'index.html',
+  'tokens.css',
   'style.css',
   'icon.svg',
   'app.mjs',

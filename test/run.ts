@@ -11,6 +11,7 @@ import { spawn } from 'node:child_process'
 import { globSync, statSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { pathToFileURL } from 'node:url'
+import { installPackages } from '../console/install.ts'
 import { ensureDependencies } from './ensure-deps.ts'
 
 const ROOT = join(import.meta.dirname, '..')
@@ -38,7 +39,7 @@ const args = process.argv.slice(2)
 const long = args.includes('--long')
 const flags = args.filter(arg => arg.startsWith('-') && arg !== '--long')
 const named = args.filter(arg => !arg.startsWith('-'))
-const every = (named.length > 0 ? named : ['test'])
+const every = (named.length > 0 ? named : ['test', 'console/test'])
   .flatMap(path =>
     statSync(path, { throwIfNoEntry: false })?.isDirectory()
       ? globSync(`${path.replace(/\/$/, '')}/**/*.test.ts`)
@@ -53,6 +54,7 @@ if (chosen.length + again.length === 0) {
   console.error('no test files')
   process.exit(1)
 }
+if (chosen.some(file => file.startsWith('console/'))) installPackages()
 ensureDependencies([...chosen, ...again].map(file => join(ROOT, file)))
 
 const whole = named.length === 0 && !long ? ' (four to five minutes on two idle cores)' : ''

@@ -36,6 +36,7 @@ test('every room that serves has its rule of imports, which forbids tests, bench
     'plugins',
     'admin',
     'cli',
+    'console',
   ]) {
     const rule = overrides.find((each: any) => each.includes.includes(`${room}/**`))
     const groups: string[] = rule.linter.rules.style.noRestrictedImports.options.patterns.flatMap((p: any) => p.group)

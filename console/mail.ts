@@ -1,0 +1,56 @@
+/** Mail: by SMTP, or into the terminal where none is configured. */
+import { createTransport } from 'nodemailer'
+
+export interface Mail {
+  to: string
+  subject: string
+  /** Plain text: nothing in it is fetched, and a link is seen as it is. */
+  text: string
+}
+
+export interface Mailer {
+  /** Sends it some time after now. A page does not wait for it, so that it does not tell whether there was a mail. */
+  send(mail: Mail): void
+  /** Waits for what is being sent. */
+  close(): Promise<void>
+}
+
+const ATTEMPTS = 3
+const PAUSE_MS = 5000
+
+export function mailer(
+  { smtp, from }: { smtp: string | undefined; from: string },
+  tell: (line: string) => void,
+): Mailer {
+  if (smtp === undefined)
+    return {
+      send: ({ to, subject, text }) => tell(`mail to ${to}: ${subject}\n${text.replace(/^/gm, '  ')}`),
+      close: async () => {},
+    }
+  const transport = createTransport(smtp, { from })
+  const running = new Set<Promise<void>>()
+  let closed = false
+  const send = async (mail: Mail): Promise<void> => {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        await transport.sendMail(mail)
+        return
+      } catch (error) {
+        tell(`mail "${mail.subject}" could not be sent (attempt ${attempt}): ${(error as Error).message}`)
+        if (attempt === ATTEMPTS || closed) return
+        await new Promise(resolve => setTimeout(resolve, PAUSE_MS * attempt))
+      }
+    }
+  }
+  return {
+    send(mail) {
+      const sent = send(mail).finally(() => running.delete(sent))
+      running.add(sent)
+    },
+    async close() {
+      closed = true
+      await Promise.all(running)
+      transport.close()
+    },
+  }
+}

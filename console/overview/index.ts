@@ -1,0 +1,47 @@
+/** The first page of an organization: what it spent, how near its limits are, and the first request. */
+import { html } from 'hono/html'
+import { limitMeters } from '../limits/meters.ts'
+import { page } from '../views/layout.ts'
+import { dollars } from '../views/parts.ts'
+import { type Answer, get, type MemberVisit, type Page } from '../web/visit.ts'
+
+export const overview: Page = {
+  name: 'overview',
+  menu: { label: 'Overview', path: '', right: 'overview' },
+  routes: [get.member('', 'overview', show)],
+}
+
+async function show(visit: MemberVisit): Promise<Answer> {
+  const { gateway, organization: here, parts } = visit
+  const { plan, status, limits, spend_usd, keys } = await gateway.organization()
+  const live = keys.filter(key => key.status !== 'revoked')
+  const monthly = limits.find(({ dimension, per, model }) => dimension === 'spend' && per === 'month' && !model)
+  const near = limits.filter(({ used, capacity }) => used >= 0.5 * capacity)
+  const path = `/o/${here.id}`
+  return page(
+    visit,
+    here.name,
+    html`${
+      status === 'disabled'
+        ? html`<p class="alert bad" role="status">This organization is disabled: its keys do not work.</p>`
+        : ''
+    }
+    <div class="cards">
+      <div class="card"><h2>Spend this month</h2><span class="figure">${spend_usd ? dollars(spend_usd.month) : '–'}</span>
+        <span class="muted">${monthly ? `of ${dollars(monthly.capacity_usd!)}` : 'without a limit'}; today ${spend_usd ? dollars(spend_usd.day) : '–'}</span></div>
+      <div class="card"><h2>Plan</h2><span class="figure">${plan}</span>
+        ${visit.may('limits') ? html`<a href="${path}/limits">Its limits</a>` : ''}</div>
+      <div class="card"><h2>Keys</h2><span class="figure">${live.length}</span>
+        ${visit.may('keys.see') ? html`<a href="${path}/keys">All keys</a>` : ''}</div>
+    </div>
+    ${
+      live.length === 0 && visit.may('keys.change')
+        ? html`<section class="card"><h2>Send the first request</h2>
+            <ol><li><a href="${path}/keys/new">Make a key</a>. The page that shows it has a request to copy.</li>
+            <li>Send it to <code>${parts.config.gateway.api}</code>: the APIs of OpenAI (Responses, Chat Completions) and
+              Anthropic (Messages) work with their own libraries.</li></ol></section>`
+        : ''
+    }
+    ${near.length > 0 ? html`<section><h2>Limits that are half used and more</h2><div class="card">${limitMeters(near)}</div></section>` : ''}`,
+  )
+}
