@@ -88,7 +88,7 @@ export function createApp(parts: Parts, pages: readonly Page[]): Hono<{ Bindings
     })
   app.notFound(async c => {
     const visit = await visitOf(parts, c)
-    return respond(parts, visit, fault(visit, 404, 'There is no such page, or it is not yours to see.'))
+    return respond(parts, visit, fault(visit, 404, NOT_YOURS))
   })
   app.onError((error, c) => {
     parts.tell(`${c.req.method} ${c.req.routePath}: ${error.stack ?? error.message}`)
@@ -114,8 +114,9 @@ async function answer(parts: Parts, route: Route, c: Request): Promise<Response>
   }
   const visit = await visitOf(parts, c)
   try {
+    const handle = admitted(route, visit)
     if (route.method === 'POST') await readForm(visit, c)
-    return respond(parts, visit, await handled(route, visit))
+    return respond(parts, visit, await handle())
   } catch (error) {
     return respond(parts, visit, refused(visit, error))
   }
@@ -180,24 +181,22 @@ async function bodyOf(c: Request, most: number): Promise<Buffer | null> {
   return Buffer.concat(pieces)
 }
 
-/** Calls the handler of a route, if the visitor may. @throws Refusal where not */
-async function handled(route: Exclude<Route, { scope: 'machine' }>, visit: Visit): Promise<Answer> {
-  if (route.scope === 'public')
-    return tried(visit, () => route.handle(visit), route.again && (() => route.again!(visit)))
+/** What answers, if the visitor may. Nothing has been read of a form yet. @throws Refusal where not */
+function admitted(route: Exclude<Route, { scope: 'machine' }>, visit: Visit): () => Promise<Answer> {
+  if (route.scope === 'public') return () => tried(visit, route, visit)
   if (!visit.session) {
     const next = route.method === 'GET' ? `?next=${encodeURIComponent(visit.url.pathname + visit.url.search)}` : ''
-    return see(visit.pending ? '/sign-in/second' : `/sign-in${next}`)
+    throw new GoTo(visit.pending ? '/sign-in/second' : `/sign-in${next}`)
   }
   const person = visit as PersonVisit
-  if (route.scope === 'person')
-    return tried(visit, () => route.handle(person), route.again && (() => route.again!(person)))
+  if (route.scope === 'person') return () => tried(visit, route, person)
   if (route.scope === 'staff') {
     // Whether there are pages of staff is nobody else's business.
-    if (person.session.who.staff !== 1) throw new Refusal(404, 'There is no such page, or it is not yours to see.')
-    return tried(visit, () => route.handle(person), route.again && (() => route.again!(person)))
+    if (person.session.who.staff !== 1) throw new Refusal(404, NOT_YOURS)
+    return () => tried(visit, route, person)
   }
   const organization = visit.memberships.find(({ id }) => id === visit.params['organization'])
-  if (!organization) throw new Refusal(404, 'There is no such page, or it is not yours to see.')
+  if (!organization) throw new Refusal(404, NOT_YOURS)
   const may = (right: Right) => mayDo(organization.role, right)
   const member: MemberVisit = Object.assign(person, {
     ...{ organization, may },
@@ -205,23 +204,35 @@ async function handled(route: Exclude<Route, { scope: 'machine' }>, visit: Visit
   })
   if (!may(route.right))
     throw new Refusal(403, `Your role in ${organization.name} is ${organization.role}; ask an owner for another one.`)
-  return tried(visit, () => route.handle(member), route.again && (() => route.again!(member)))
+  return () => tried(visit, route, member)
 }
 
-/** Shows the form once more when what it had is refused. */
-async function tried(
+/** The same for what is not there and for what is somebody else's. */
+const NOT_YOURS = 'There is no such page, or it is not yours to see.'
+
+/** Sends the visitor elsewhere, in place of an answer. */
+class GoTo extends Error {
+  readonly path: string
+  constructor(path: string) {
+    super(path)
+    this.path = path
+  }
+}
+
+/** Calls the handler; shows the form once more when what it had is refused. */
+async function tried<V extends Visit>(
   visit: Visit,
-  handle: () => Promise<Answer> | Answer,
-  again: (() => Promise<Answer> | Answer) | undefined,
+  { handle, again }: { handle(visit: V): Promise<Answer> | Answer; again?: (visit: V) => Promise<Answer> | Answer },
+  given: V,
 ): Promise<Answer> {
   try {
-    return await handle()
+    return await handle(given)
   } catch (error) {
     const refusal =
       error instanceof FormFault || (error instanceof GatewayRefused && [400, 409, 412].includes(error.status))
     if (!refusal || !again) throw error
     visit.fault = sentence((error as Error).message)
-    return { ...(await again()), status: 400 }
+    return { ...(await again(given)), status: 400 }
   }
 }
 
@@ -229,6 +240,7 @@ const sentence = (words: string) => words.charAt(0).toUpperCase() + words.slice(
 
 /** The page of a refusal or of an outage. @throws what is neither */
 function refused(visit: Visit, error: unknown): Answer {
+  if (error instanceof GoTo) return see(error.path)
   if (error instanceof Refusal) return fault(visit, error.status, error.message)
   if (error instanceof FormFault) return fault(visit, 400, sentence(error.message))
   if (error instanceof GatewayDown) {
