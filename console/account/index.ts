@@ -294,7 +294,7 @@ async function turnOff({ db, session, form: sent, now, address }: PersonVisit): 
 // ---- deletion -------------------------------------------------------------------------------------------------------
 
 async function remove(visit: PersonVisit): Promise<Answer> {
-  const { db, session, memberships, now, address } = visit
+  const { db, session, memberships, now } = visit
   const { who } = session
   if (who.staff === 1) {
     const others = await db.selectFrom('person').select('id').where('staff', '=', 1).where('id', '<>', who.id).execute()
@@ -308,7 +308,7 @@ async function remove(visit: PersonVisit): Promise<Answer> {
       throw new FormFault(`you are the last owner of ${name}; make another member owner, or delete it`)
     }
   }
-  await deletePerson(db, who, address, now)
+  await deletePerson(db, who, now)
   visit.setSession(null)
   return see('/sign-in')
 }

@@ -43,7 +43,7 @@ export async function someStaff(db: Database): Promise<boolean> {
 }
 
 /** Takes a person out, with everything that is known of them. What they did stays, by an id that nobody has. */
-export function deletePerson(db: Database, { id, email }: PersonTable, address: string, now: number): Promise<void> {
+export function deletePerson(db: Database, { id, email }: PersonTable, now: number): Promise<void> {
   return db.transaction().execute(async step => {
     for (const table of ['passkey', 'recovery_code', 'session', 'member', 'link', 'challenge'] as const)
       await step.deleteFrom(table).where('person', '=', id).execute()
@@ -51,6 +51,15 @@ export function deletePerson(db: Database, { id, email }: PersonTable, address: 
     await step.deleteFrom('invitation').where('email', '=', email).execute()
     await step.deleteFrom('person').where('id', '=', id).execute()
     await step.updateTable('event').set({ address: '', detail: '' }).where('person', '=', id).execute()
-    await note(step, { person: id, action: 'account.delete', address: address && '', now })
+    // What others did with this address. LIKE takes some of its characters for others.
+    const alike = await step
+      .selectFrom('event')
+      .select(['id', 'detail'])
+      .where('detail', 'like', `%${email}%`)
+      .execute()
+    for (const one of alike)
+      if (one.detail.includes(email))
+        await step.updateTable('event').set({ detail: '' }).where('id', '=', one.id).execute()
+    await note(step, { person: id, action: 'account.delete', address: '', now })
   })
 }
