@@ -141,6 +141,7 @@ export function readYaml<T>(
       })
     },
   })
+  if (faults.length > 0) return { value: undefined as T, faults }
   const value = field.read(document.toJS() ?? {}, [], (path, message, key = false) => {
     const name = path.join('.')
     note(offsetOf(document.contents, path, key), name === '' ? `the file ${message}` : `${name} ${message}`)

@@ -231,10 +231,16 @@ async function tried<V extends Visit>(
     const refusal =
       error instanceof FormFault || (error instanceof GatewayRefused && [400, 409, 412].includes(error.status))
     if (!refusal || !again) throw error
-    visit.fault = sentence((error as Error).message)
+    visit.fault = wordsOf(error as Error)
     return { ...(await again(given)), status: 400 }
   }
 }
+
+/** What a refusal says to people. The gateway's file is its operator's business, and so is its path. */
+const wordsOf = (error: Error): string =>
+  error instanceof GatewayRefused && error.code === 'in_file'
+    ? 'This organization stands in the gateway’s file, and its operator changes it there.'
+    : sentence(error.message)
 
 const sentence = (words: string) => words.charAt(0).toUpperCase() + words.slice(1) + (/[.!?]$/.test(words) ? '' : '.')
 
@@ -262,7 +268,7 @@ function refused(visit: Visit, error: unknown): Answer {
       visit.parts.tell(`the gateway refuses the console: ${error.status} ${error.code} ${error.message}`)
       return fault(visit, 502, 'The gateway does not let this console in. Its operator finds the reason in the log.')
     }
-    return fault(visit, 400, sentence(error.message))
+    return fault(visit, 400, wordsOf(error))
   }
   throw error
 }

@@ -1,0 +1,242 @@
+/** What people do on the pages, on a real gateway: keys that work, limits that stand, what staff changes. */
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import type { TestGateway } from '../../test/e2e/harness.ts'
+import { eventually } from '../../test/eventually.ts'
+import { gatewayForConsole, type Seen, startConsole, type TestConsole, type Visitor } from './kit.ts'
+
+let gateway: TestGateway
+let c: TestConsole
+let owner: Visitor & { id: string }
+before(async () => {
+  gateway = await gatewayForConsole()
+  c = await startConsole(gateway)
+  await c.organization('oak', 'tier2')
+  owner = await c.member('oak', 'owner@example.com', 'owner')
+})
+after(async () => {
+  await c?.close()
+  await gateway?.close()
+})
+
+const secretIn = ({ body }: Seen) => /<code id="secret">(sk-[\w-]+)<\/code>/.exec(body)?.[1]
+
+async function makeKey(fields: Record<string, string> = {}): Promise<{ id: string; secret: string; form: any }> {
+  await owner.get('/o/oak/keys/new')
+  const form = { id: owner.field('id'), ...fields }
+  const seen = await owner.post('/o/oak/keys/new', form)
+  assert.equal(seen.status, 200, seen.body)
+  return { id: form.id, secret: secretIn(seen)!, form }
+}
+
+const statusOf = async (secret: string, model = 'eb1-preview') => {
+  const body = { model, messages: [{ role: 'user', content: 'Hi' }] }
+  const reply = await gateway.post('/v1/chat/completions', body, { authorization: `Bearer ${secret}` })
+  await reply.text()
+  return reply.status
+}
+const works = (secret: string, status = 200) => eventually(async () => (await statusOf(secret)) === status)
+
+test('a key is made once, works, and is shown once', async () => {
+  const { id, secret, form } = await makeKey({ label: 'CI & tests' })
+  await works(secret)
+  const again = await owner.send('/o/oak/keys/new', '/o/oak/keys/new', form)
+  assert.equal(again.status, 200)
+  assert.equal(secretIn(again), undefined)
+  assert.match(again.body, /was made before/)
+  const list = await owner.get('/o/oak/keys')
+  assert.match(list.body, /CI &amp; tests/)
+  assert.match(list.body, /owner@example\.com/)
+  for (const path of ['/o/oak/keys', `/o/oak/keys/${id}`, '/o/oak/audit', '/o/oak'])
+    assert.ok(!(await owner.get(path)).body.includes(secret), path)
+  // The example of the page is a request that works as it stands.
+  const { body } = await owner.get('/o/oak/audit')
+  assert.match(body, /made the key <span class="muted">key_/)
+})
+
+test('a form with a fault is shown again with what was written in it', async () => {
+  await owner.get('/o/oak/keys/new')
+  const id = owner.field('id')
+  for (const [fields, words] of [
+    [{ expires: '2020-01-01' }, 'The end is in the past; choose a later day'],
+    [{ expires: 'soon' }, 'The end is no date'],
+    [{ requests_per_minute: '-1' }, 'Requests a minute: write a whole number'],
+    [{ daily_spend_usd: 'much' }, 'Spend a day, USD: write an amount such as 25.00'],
+    [{ models: 'no-such-model' }, 'no-such-model'],
+  ] as const) {
+    const seen = await owner.post('/o/oak/keys/new', { id, label: 'kept <this>', ...fields })
+    assert.equal(seen.status, 400)
+    const alert = /role="alert">([^<]*)</.exec(seen.body)![1]!
+    assert.ok(alert.includes(words), alert)
+    assert.match(seen.body, /value="kept &lt;this&gt;"/)
+    assert.equal(owner.field('id'), id)
+  }
+  assert.ok(!(await owner.get('/o/oak/keys')).body.includes('kept'))
+  assert.equal((await owner.send('/o/oak/keys/new', '/o/oak/keys/new', { id: 'key_demo' })).status, 400)
+})
+
+test('models and limits narrow a key, are changed and taken away', async () => {
+  const { id, secret } = await makeKey({ models: 'eb1-fast-preview', requests_per_minute: '1' })
+  await eventually(async () => (await statusOf(secret)) === 403)
+  assert.equal(await statusOf(secret, 'eb1-fast-preview'), 200)
+  assert.equal(await statusOf(secret, 'eb1-fast-preview'), 429)
+  const page = await owner.get(`/o/oak/keys/${id}`)
+  assert.match(page.body, /Requests a minute<\/span><span class="words">1 of 1</)
+  assert.match(page.body, /name="models" type="text" value="eb1-fast-preview"/)
+  assert.equal(
+    (await owner.post(`/o/oak/keys/${id}`, { label: 'wide' })).location,
+    `/o/oak/keys/${id}?done=key-changed`,
+  )
+  await works(secret)
+})
+
+test('a key is replaced: both work, then the old one ends', async () => {
+  const old = await makeKey({ label: 'deploy', requests_per_minute: '50' })
+  await owner.get(`/o/oak/keys/${old.id}`)
+  const id = owner.field('id')
+  const seen = await owner.post(`/o/oak/keys/${old.id}/replace`, { id, grace: '24h' })
+  const fresh = secretIn(seen)!
+  await works(fresh)
+  assert.equal(await statusOf(old.secret), 200)
+  assert.match((await owner.get(`/o/oak/keys/${old.id}`)).body, /active until its end/)
+  assert.match((await owner.get(`/o/oak/keys/${id}`)).body, /name="requests_per_minute" type="number" value="50"/)
+  await owner.post(`/o/oak/keys/${old.id}/revoke`)
+  await works(old.secret, 401)
+  assert.equal(await statusOf(fresh), 200)
+  // At once: nothing of the old one is left.
+  await owner.get(`/o/oak/keys/${id}`)
+  const last = secretIn(await owner.post(`/o/oak/keys/${id}/replace`, { id: owner.field('id'), grace: '0' }))!
+  await works(last)
+  await works(fresh, 401)
+})
+
+test('a staged key works beside the old one, and is activated when that is revoked', async () => {
+  const old = await makeKey({ label: 'stage' })
+  await owner.get(`/o/oak/keys/${old.id}`)
+  const id = owner.field('id')
+  const fresh = secretIn(await owner.post(`/o/oak/keys/${old.id}/replace`, { id, grace: 'staged' }))!
+  await works(fresh)
+  await owner.get(`/o/oak/keys/${old.id}`)
+  await owner.post(`/o/oak/keys/${old.id}/revoke`)
+  await works(old.secret, 401)
+  await owner.get(`/o/oak/keys/${id}`)
+  assert.equal((await owner.post(`/o/oak/keys/${id}/activate`)).location, `/o/oak/keys/${id}?done=key-activated`)
+  assert.match((await owner.get(`/o/oak/keys/${id}`)).body, /badge good">active/)
+})
+
+test('a deleted key is gone from the list and refused', async () => {
+  const { id, secret } = await makeKey({ label: 'goes away' })
+  await works(secret)
+  await owner.get(`/o/oak/keys/${id}`)
+  assert.equal((await owner.post(`/o/oak/keys/${id}/delete`)).location, '/o/oak/keys?done=key-deleted')
+  await works(secret, 401)
+  assert.ok(!(await owner.get('/o/oak/keys')).body.includes('goes away'))
+  assert.equal((await owner.get(`/o/oak/keys/${id}`)).status, 404)
+  assert.equal((await owner.get('/o/oak/keys')).status, 200)
+})
+
+test('limits show what stands at the gateway', async () => {
+  const { body } = await owner.get('/o/oak/limits')
+  assert.match(body, /Your plan is <strong>tier2<\/strong>/)
+  assert.match(body, /Requests a minute<\/span><span class="words">\d+ of 120</)
+  assert.match(body, /Spend a month<\/span><span class="words">\$0\.\d+ of \$500\.00</)
+})
+
+test('who sees keys and may not change them is offered nothing that is refused', async () => {
+  const viewer = await c.member('oak', 'viewer@example.com', 'viewer')
+  const { id } = await makeKey({ label: 'seen' })
+  assert.ok(!(await viewer.get('/o/oak/keys')).body.includes('/o/oak/keys/new'))
+  const { body } = await viewer.get(`/o/oak/keys/${id}`)
+  assert.ok(!/action="\/o\/oak\/keys/.test(body))
+  const billing = await c.member('oak', 'billing@example.com', 'billing')
+  assert.ok(!(await billing.get('/o/oak')).body.includes('href="/o/oak/keys"'))
+})
+
+test('members get roles, and the last owner stays', async () => {
+  const second = await c.member('oak', 'second@example.com', 'developer')
+  await owner.get('/o/oak/members')
+  const refused = await owner.post(`/o/oak/members/${owner.id}/role`, { role: 'viewer' })
+  assert.equal(refused.status, 400)
+  assert.match(refused.body, /An organization needs an owner/)
+  assert.equal((await owner.post('/o/oak/members/leave')).status, 400)
+  assert.equal((await owner.post(`/o/oak/members/${second.id}/role`, { role: 'tsar' })).status, 400)
+  await owner.post(`/o/oak/members/${second.id}/role`, { role: 'owner' })
+  assert.equal((await second.get('/o/oak/audit')).status, 200)
+  assert.equal((await second.send('/account', '/account/delete')).location, '/sign-in')
+  assert.equal((await second.get('/account')).location, '/sign-in?next=%2Faccount')
+  assert.match((await owner.get('/o/oak/audit')).body, /changed the role of/)
+})
+
+test('staff changes the plan within a second, disables and enables, and is named in no customer’s audit', async () => {
+  const staff = await c.person('staff@example.com', { staff: true })
+  const { secret } = await makeKey()
+  await works(secret)
+  const path = '/staff/organizations/oak'
+  assert.match((await staff.get(path)).body, /<dd>tier2<\/dd>/)
+  assert.equal((await staff.post(`${path}/plan`, { plan: 'no-such-plan' })).status, 400)
+  await staff.post(`${path}/plan`, { plan: 'tier3' })
+  assert.match((await owner.get('/o/oak/limits')).body, /of 240</)
+  await staff.get(path)
+  await staff.post(`${path}/status`)
+  await eventually(async () => (await statusOf(secret)) !== 200)
+  await staff.get(path)
+  await staff.post(`${path}/status`)
+  await works(secret)
+  const { body } = await owner.get('/o/oak/audit')
+  assert.match(body, /plan: tier2 → tier3/)
+  assert.match((await staff.get('/staff?find=oa')).body, /href="\/staff\/organizations\/oak"/)
+  assert.ok(!(await staff.get('/staff?find=x')).body.includes('organizations/oak'))
+})
+
+test('an organization is deleted by its owner: keys stop, its pages are gone, staff takes it back', async () => {
+  await c.organization('elm')
+  const elm = await c.member('elm', 'elm@example.com', 'owner')
+  await elm.get('/o/elm/keys/new')
+  const secret = secretIn(await elm.post('/o/elm/keys/new', { id: elm.field('id') }))!
+  await works(secret)
+  await elm.get('/o/elm/members')
+  assert.equal((await elm.post('/o/elm/delete')).location, '/')
+  await eventually(async () => (await statusOf(secret)) !== 200)
+  assert.equal((await elm.get('/o/elm')).status, 404)
+  const staff = await c.person('staff@example.com', { staff: true })
+  await staff.get('/staff/organizations/elm')
+  await staff.post('/staff/organizations/elm/status')
+  await works(secret)
+  assert.equal((await elm.get('/o/elm')).status, 200)
+})
+
+test('an organization of gateway.yaml is shown, and what would change it is refused with the reason', async () => {
+  const { db } = c.console.parts
+  const row = { id: 'acme', name: 'Acme', created: 0, creator: null, deleted: null }
+  await db.insertInto('organization').values(row).execute()
+  const acme = await c.member('acme', 'acme@example.com', 'owner')
+  assert.match((await acme.get('/o/acme/keys')).body, /key_test/)
+  await acme.get('/o/acme/keys/new')
+  const seen = await acme.post('/o/acme/keys/new', { id: acme.field('id') })
+  assert.equal(seen.status, 400)
+  assert.match(seen.body, /stands in the gateway’s file, and its operator changes it there\./)
+  assert.ok(!seen.body.includes('gateway.yaml'))
+})
+
+test('when the gateway is down, pages say so, and what does not need it goes on', async () => {
+  const down = await startConsole({ url: 'http://127.0.0.1:1', gateway: { adminAddress: 'http://127.0.0.1:1' } })
+  try {
+    const { db } = down.console.parts
+    const row = { id: 'oak', name: 'Oak', created: 0, creator: null, deleted: null }
+    await db.insertInto('organization').values(row).execute()
+    const someone = await down.member('oak', 'owner@example.com', 'owner')
+    for (const path of ['/o/oak', '/o/oak/keys', '/o/oak/limits', '/o/oak/audit']) {
+      const seen = await someone.get(path)
+      assert.equal(seen.status, 503, path)
+      assert.match(seen.body, /The gateway does not answer/)
+      assert.ok(!seen.body.includes('127.0.0.1:1'), 'the address of the gateway is for the log')
+    }
+    for (const path of ['/', '/account', '/o/oak/members', '/o/oak/keys/new'])
+      assert.ok([200, 303].includes((await someone.get(path)).status), path)
+    await someone.get('/o/oak/members')
+    assert.equal((await someone.post('/o/oak/members/invite', { email: 'x@example.com', role: 'viewer' })).status, 303)
+    assert.match(down.lines.join('\n'), /the gateway does not answer/)
+  } finally {
+    await down.close()
+  }
+})
