@@ -75,6 +75,7 @@ export function parseConfig(source: string, file: string, env: NodeJS.ProcessEnv
   const { value, faults } = readYaml(source, FILE, env)
   const config = faults.length === 0 ? completed(value, file) : null
   if (config) checkTogether(config, message => faults.push({ line: 1, column: 1, message }))
+  faults.sort((a, b) => a.line - b.line || a.column - b.column)
   if (faults.length > 0) throw new ConfigFault(faults.map(fault => lineOf(file, fault)).join('\n'))
   return config!
 }

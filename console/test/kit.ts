@@ -46,13 +46,18 @@ export interface TestConsole {
   close(): Promise<void>
 }
 
-/** @param yaml further lines of console.yaml */
+/** @param yaml further lines of console.yaml. @param at the name in its address */
 export async function startConsole(
   gateway: { url: string; gateway: { adminAddress?: string | undefined } },
-  { yaml = '', database = 'sqlite::memory:', ...overrides }: Overrides & { yaml?: string; database?: string } = {},
+  {
+    yaml = '',
+    database = 'sqlite::memory:',
+    at = '127.0.0.1',
+    ...overrides
+  }: Overrides & { yaml?: string; database?: string; at?: string } = {},
 ): Promise<TestConsole> {
   const port = await freePort()
-  const url = `http://127.0.0.1:${port}`
+  const url = `http://${at}:${port}`
   const config = parseConfig(
     `listen: 127.0.0.1:${port}
 url: ${url}

@@ -91,7 +91,7 @@ export function table(caption: string, heads: readonly string[], rows: readonly 
   const right = heads.map(head => head.startsWith('#'))
   return html`<div class="scroll" tabindex="0" role="region" aria-label="${caption}"><table>
     <caption class="hidden">${caption}</caption>
-    <thead><tr>${heads.map((head, i) => html`<th scope="col" class="${right[i] ? 'number' : ''}">${head.replace(/^#/, '')}</th>`)}</tr></thead>
+    <thead><tr>${heads.map((head, i) => html`<th scope="col" class="${right[i] ? 'number' : ''}">${head === '' ? html`<span class="hidden">Actions</span>` : head.replace(/^#/, '')}</th>`)}</tr></thead>
     <tbody>${rows.map(
       cells =>
         html`<tr>${cells.map((cell, i) => html`<td data-head="${heads[i]!.replace(/^#/, '')}" class="${right[i] ? 'number' : ''}">${cell}</td>`)}</tr>`,

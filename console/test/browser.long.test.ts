@@ -1,0 +1,257 @@
+/** The console in a real Chromium: the first five minutes, and every page on its width, in its colours, for axe. */
+import assert from 'node:assert/strict'
+import { mkdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { after, before, describe, test } from 'node:test'
+import axe from 'axe-core'
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core'
+import { launch, type Opened, open, skip } from '../../test/admin/browser.ts'
+import type { TestGateway } from '../../test/e2e/harness.ts'
+import { gatewayForConsole, startConsole, type TestConsole } from './kit.ts'
+
+/** Where `SLUICE_SCREENSHOTS=1` writes the pictures of docs/console.md. */
+const SCREENSHOTS = process.env['SLUICE_SCREENSHOTS'] ? join(import.meta.dirname, '../../docs/screenshots') : undefined
+
+const DESKTOP = { viewport: { width: 1440, height: 900 } }
+const PHONE = { viewport: { width: 390, height: 844 } }
+const KINDS: [string, BrowserContextOptions][] = [
+  ['1440 px, light, with scripts', { ...DESKTOP, colorScheme: 'light' }],
+  ['390 px, dark, without scripts', { ...PHONE, colorScheme: 'dark', javaScriptEnabled: false }],
+  ['390 px, light, with scripts', { ...PHONE, colorScheme: 'light' }],
+  ['1440 px, dark, without scripts', { ...DESKTOP, colorScheme: 'dark', javaScriptEnabled: false }],
+]
+
+let gateway: TestGateway
+let browser: Browser
+before(async () => {
+  if (skip) return
+  gateway = await gatewayForConsole()
+  browser = await launch()
+  if (SCREENSHOTS) mkdirSync(SCREENSHOTS, { recursive: true })
+})
+after(async () => {
+  await browser?.close()
+  await gateway?.close()
+})
+
+let count = 0
+/** A console that nobody has opened yet, with an organization of its own. */
+const freshConsole = () =>
+  startConsole(gateway, { yaml: `first_organization: { id: first-${++count}, name: Acme, plan: beta }` })
+
+const firstLink = (c: TestConsole) => /http\S+\/first\/\S+/.exec(c.lines.join('\n'))![0]
+
+/** What axe finds, by rule and place. */
+async function faultsOf(page: Page): Promise<string[]> {
+  await page.evaluate(axe.source)
+  const { violations } = (await page.evaluate('axe.run(document, { resultTypes: ["violations"] })')) as any
+  return violations.flatMap(({ id, nodes }: any) =>
+    nodes.map(({ target, failureSummary }: any) => `${id} ${target}: ${failureSummary}`),
+  )
+}
+
+async function fitsItsWidth(page: Page, what: string): Promise<void> {
+  const [wide, seen] = (await page.evaluate('[document.documentElement.scrollWidth, innerWidth]')) as [number, number]
+  assert.ok(wide <= seen, `${what} is ${wide} px wide on ${seen}`)
+}
+
+/** Reads a streamed reply, as the request of the page asks for one. @returns its text */
+async function streamOf(example: string): Promise<string> {
+  const [, url] = /curl -N (\S+)/.exec(example)!
+  const headers = Object.fromEntries(
+    [...example.matchAll(/-H '([^:]+): ([^']+)'/g)].map(([, name, value]) => [name, value]),
+  )
+  const [, body] = /-d '(.*)'$/s.exec(example.trim())!
+  const reply = await fetch(url!, { method: 'POST', headers: headers as Record<string, string>, body: body! })
+  assert.equal(reply.status, 200)
+  assert.match(reply.headers.get('content-type')!, /text\/event-stream/)
+  return reply.text()
+}
+
+describe('the first five minutes: from the link to a streamed reply with a key of one’s own', { skip }, () => {
+  for (const [kind, options] of KINDS)
+    test(kind, async () => {
+      const c = await freshConsole()
+      const { page, complaints, close } = await open(browser, firstLink(c), options)
+      try {
+        await page.getByLabel('Your address').fill('ada@example.com')
+        await page.getByLabel('Your name').fill('Ada')
+        await page.getByRole('button', { name: 'Begin' }).click()
+        await page.getByRole('heading', { name: 'Acme' }).waitFor()
+        await page.getByRole('link', { name: 'Make a key' }).click()
+        await page.getByLabel('Label').fill('my laptop')
+        await page.getByRole('button', { name: 'Make the key' }).click()
+        await page.getByRole('heading', { name: 'Your new key' }).waitFor()
+        await fitsItsWidth(page, 'the page of the key')
+        const example = (await page.locator('#example').textContent())!
+        assert.match(await streamOf(example), /data: \[DONE\]/)
+        await page.getByRole('link', { name: 'I have it' }).click()
+        await page.getByRole('link', { name: 'my laptop' }).waitFor()
+        assert.deepEqual(complaints, [])
+      } finally {
+        await close()
+        await c.close()
+      }
+    })
+
+  test('with the keyboard alone', async () => {
+    const c = await freshConsole()
+    const { page, complaints, close } = await open(browser, firstLink(c), DESKTOP)
+    /** Goes on with Tab until an element is focused. */
+    const tabTo = async (wanted: string) => {
+      for (let i = 0; i < 60; i++) {
+        await page.keyboard.press('Tab')
+        const name = (await page.evaluate(
+          '(e => e.labels?.[0]?.textContent.trim() || e.textContent.trim())(document.activeElement)',
+        )) as string
+        if (name === wanted) return
+      }
+      assert.fail(`no Tab leads to ${wanted}`)
+    }
+    try {
+      await tabTo('Your address')
+      await page.keyboard.type('ada@example.com')
+      await tabTo('Your name')
+      await page.keyboard.type('Ada')
+      await page.keyboard.press('Enter')
+      await page.getByRole('heading', { name: 'Acme' }).waitFor()
+      await tabTo('Skip to the page')
+      await page.keyboard.press('Enter')
+      await tabTo('Make a key')
+      await page.keyboard.press('Enter')
+      await page.getByRole('heading', { name: 'Make a key' }).waitFor()
+      await tabTo('Label')
+      await page.keyboard.type('by keyboard')
+      await page.keyboard.press('Enter')
+      await page.getByRole('heading', { name: 'Your new key' }).waitFor()
+      await tabTo('Copy')
+      await tabTo('I have it')
+      await page.keyboard.press('Enter')
+      await page.getByRole('link', { name: 'by keyboard' }).waitFor()
+      assert.deepEqual(complaints, [])
+    } finally {
+      await close()
+      await c.close()
+    }
+  })
+})
+
+describe('every page', { skip }, () => {
+  let c: TestConsole
+  let cookie: string
+  let key: string
+  before(async () => {
+    c = await startConsole(gateway, { yaml: 'signup: waitlist' })
+    await c.organization('oak', 'tier1')
+    const owner = await c.member('oak', 'owner@example.com', 'owner')
+    await c.console.parts.db.updateTable('person').set({ staff: 1 }).execute()
+    cookie = owner.cookies.get('sluice-session')!
+    await c.member('oak', 'developer@example.com', 'developer')
+    await owner.send('/o/oak/members', '/o/oak/members/invite', { email: 'invited@example.com', role: 'billing' })
+    for (const label of ['production', 'CI of the mobile app']) {
+      await owner.get('/o/oak/keys/new')
+      key = owner.field('id')
+      const seen = await owner.post('/o/oak/keys/new', { id: key, label, requests_per_minute: '30' })
+      const secret = /<code id="secret">([^<]+)/.exec(seen.body)![1]!
+      const body = { model: 'eb1-preview', messages: [{ role: 'user', content: 'Hello' }] }
+      const reply = await gateway.post('/v1/chat/completions', body, { authorization: `Bearer ${secret}` })
+      await reply.text()
+    }
+  })
+  after(async () => {
+    await c?.close()
+  })
+
+  async function pageAt(path: string, options: BrowserContextOptions, signedIn = true): Promise<Opened> {
+    const opened = await open(browser, `${c.url}/healthz`, options)
+    if (signedIn) await opened.page.context().addCookies([{ name: 'sluice-session', value: cookie, url: c.url }])
+    await opened.page.goto(c.url + path)
+    return opened
+  }
+
+  // axe is a script. What scripts change, the first five minutes look at.
+  const LOOKS = [DESKTOP, PHONE].flatMap(size =>
+    (['light', 'dark'] as const).map(colorScheme => ({ ...size, colorScheme })),
+  )
+  for (const options of LOOKS)
+    test(`${options.viewport.width} px, ${options.colorScheme}: axe finds nothing, and nothing is wider than the screen`, async () => {
+      const signedIn = ['/o/oak', '/o/oak/keys', '/o/oak/keys/new', `/o/oak/keys/${key}`, '/o/oak/limits']
+      signedIn.push('/o/oak/members', '/o/oak/audit', '/account', '/account/app', '/staff', '/staff/people')
+      signedIn.push('/staff/organizations/oak', '/?all', '/nowhere')
+      const { page, complaints, close } = await pageAt('/o/oak', options)
+      try {
+        for (const path of signedIn) {
+          await page.goto(c.url + path)
+          assert.deepEqual(await faultsOf(page), [], path)
+          await fitsItsWidth(page, path)
+          const name = path.replace(/\/o\/oak\/?|[/?]/g, '') || 'overview'
+          if (
+            SCREENSHOTS &&
+            options !== LOOKS[1] &&
+            options !== LOOKS[2] &&
+            ['overview', 'keys', 'limits', 'members'].includes(name)
+          )
+            await page.screenshot({ path: join(SCREENSHOTS, `console-${name}-${options.viewport.width}.png`) })
+        }
+        await page.context().clearCookies()
+        for (const path of ['/sign-in', '/waiting', '/sign-in/link/none']) {
+          await page.goto(c.url + path)
+          assert.deepEqual(await faultsOf(page), [], path)
+          await fitsItsWidth(page, path)
+        }
+        assert.deepEqual(complaints, [])
+      } finally {
+        await close()
+      }
+    })
+
+  test('the policy stops a script that got into a page', async () => {
+    const { page, close } = await pageAt('/o/oak', DESKTOP)
+    try {
+      const blocked = page.evaluate(
+        'new Promise(done => addEventListener("securitypolicyviolation", e => done(e.violatedDirective)))',
+      )
+      await page.evaluate('document.body.insertAdjacentHTML("beforeend", "<img src=x onerror=window.taken=1>")')
+      assert.match((await blocked) as string, /script-src|img-src/)
+      assert.equal(await page.evaluate('window.taken'), undefined)
+    } finally {
+      await close()
+    }
+  })
+
+  test('a passkey is added, signs in without a mail, and is removed', async () => {
+    // A passkey belongs to a name, so this console is at localhost.
+    const named = await startConsole(gateway, { at: 'localhost' })
+    const person = await named.person('ada@example.com')
+    const { page, complaints, close } = await open(browser, `${named.url}/healthz`, DESKTOP)
+    try {
+      const devtools = await page.context().newCDPSession(page)
+      await devtools.send('WebAuthn.enable')
+      await devtools.send('WebAuthn.addVirtualAuthenticator', {
+        options: {
+          ...{ protocol: 'ctap2', transport: 'internal', hasResidentKey: true },
+          ...{ hasUserVerification: true, isUserVerified: true },
+        },
+      })
+      const value = person.cookies.get('sluice-session')!
+      await page.context().addCookies([{ name: 'sluice-session', value, url: named.url }])
+      await page.goto(`${named.url}/account`)
+      await page.getByLabel('Name of the new passkey').fill('Laptop')
+      await page.getByRole('button', { name: 'Add a passkey' }).click()
+      await page.getByRole('cell', { name: 'Laptop' }).first().waitFor()
+      await page.context().clearCookies()
+      await page.goto(`${named.url}/sign-in?next=/account`)
+      await page.getByRole('button', { name: 'Sign in with a passkey' }).click()
+      await page.getByRole('heading', { name: 'Your account' }).waitFor()
+      await page.getByRole('button', { name: 'Remove Laptop' }).click()
+      await page.getByText('The passkey is removed.').waitFor()
+      await page.getByRole('button', { name: 'Sign out' }).click()
+      await page.getByRole('button', { name: 'Sign in with a passkey' }).click()
+      await page.getByText('This passkey is not known here.').waitFor()
+      assert.deepEqual(complaints, [])
+    } finally {
+      await close()
+      await named.close()
+    }
+  })
+})
