@@ -18,7 +18,6 @@ export async function main(args: readonly string[]): Promise<void> {
     const config = loadConfig(values.config ?? 'console.yaml')
     if (values.check) return void process.stdout.write('the configuration is fine\n')
     const opened = await openConsole(config)
-    process.stdout.write(`console on ${config.url}\n`)
     const end = once(async () => {
       // A request that does not end does not hold it for ever.
       setTimeout(() => process.exit(1), 10_000).unref()
@@ -27,6 +26,7 @@ export async function main(args: readonly string[]): Promise<void> {
     })
     for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, end)
     endWithLauncher(end)
+    process.stdout.write(`console on ${config.url}\n`)
   } catch (error) {
     const { message, code } = error as NodeJS.ErrnoException
     const cure = code === 'EADDRINUSE' ? '; another process has the address: change listen in console.yaml' : ''

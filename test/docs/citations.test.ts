@@ -59,6 +59,7 @@ const FOREIGN = new Set([
   'GPT',
   'HTTP',
   'ISO',
+  'MIT',
   'MPL',
   'PDF',
   'SHA',

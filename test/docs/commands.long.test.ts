@@ -27,6 +27,7 @@ const ELSEWHERE: readonly [RegExp, string][] = [
   [/^npm run spec\b/, 'test/spec tries the same rows'],
   [/^npm run attack\b/, 'test/attack/attack.long.test.ts runs it'],
   [/^npm run (?:check|fix)$/, 'continuous integration checks, beside this run; fix writes what check asks for'],
+  [/^npm run console$/, 'console/test/start.test.ts runs it'],
   [/^ssh /, 'needs another machine'],
   [/ \| socat stdio /, 'test/deploy/deploy.test.ts says the same to a running HAProxy'],
 ]

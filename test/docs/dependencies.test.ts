@@ -9,10 +9,13 @@ const read = (file: string) => readFileSync(join(ROOT, file), 'utf8')
 
 test('the page and package.json name the same packages', () => {
   const { dependencies, optionalDependencies, devDependencies } = JSON.parse(read('package.json'))
-  const [, production, development] = read('docs/dependencies.md').split(/^## In .*$/m)
+  const [, production, rest] = read('docs/dependencies.md').split(/^## In .*$/m)
+  const [development, ofConsole] = rest!.split(/^## The console$/m)
   const named = (text: string) => rowHeads(text).flatMap(head => head.match(/(?<=`)[^`,\s]+(?=`)/g) ?? [])
   assert.deepEqual(named(production!).sort(), Object.keys({ ...dependencies, ...optionalDependencies }).sort())
   assert.deepEqual(named(development!).sort(), Object.keys(devDependencies).sort())
+  const its = JSON.parse(read('console/package.json'))
+  assert.deepEqual(named(ofConsole!).sort(), Object.keys({ ...its.dependencies, ...its.devDependencies }).sort())
 })
 
 test('what an operator may add is optional: npm installs no peer by itself', () => {
@@ -32,8 +35,9 @@ test('a package that wants a Node above 20 is bundled, so that npm warns of none
 })
 
 test('no package runs a script at its installation', () => {
-  const { packages } = JSON.parse(read('package-lock.json'))
-  const scripted = Object.entries<any>(packages).filter(([path, entry]) => path !== '' && entry.hasInstallScript)
+  const locks = ['package-lock.json', 'console/package-lock.json'].map(file => JSON.parse(read(file)).packages)
+  const packages = locks.flatMap(one => Object.entries<any>(one))
+  const scripted = packages.filter(([path, entry]) => path !== '' && entry.hasInstallScript)
   assert.deepEqual(
     scripted.map(([path]) => path),
     [],

@@ -14,6 +14,7 @@ import { load } from '../../cli/load.ts'
 import { main, VERBS } from '../../cli/main.ts'
 import { formatError } from '../../config/load.ts'
 import { SECTION_ORDER } from '../../config/schema.ts'
+import { parseConfig } from '../../console/config.ts'
 import { cost, exposure } from '../../core/canon/money.ts'
 import { blocksOf, commandsOf, FILES, pages, QUICKSTART, ROOT } from './pages.ts'
 
@@ -29,6 +30,13 @@ const OWN_PLUGINS = /plugins: \[\.\/|my-plugins\//
 describe('YAML', () => {
   for (const { at, text } of blocksOf('yaml')) {
     if (OWN_PLUGINS.test(text)) continue
+    if (text.startsWith('# console.yaml\n')) {
+      test(`${at} loads`, () => {
+        const env = new Proxy({}, { get: () => 'x' })
+        assert.equal(parseConfig(text, 'console.yaml', env).mail.from, 'Example <console@example.com>')
+      })
+      continue
+    }
     test(`${at} loads`, async t => {
       const dir = mkdtempSync(join(tmpdir(), 'sluice-docs-'))
       t.after(() => rmSync(dir, { recursive: true, force: true }))

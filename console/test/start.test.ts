@@ -1,0 +1,89 @@
+/** `npm run console` as an operator types it: what it prints, how it ends, what it says of a wrong file. */
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, test } from 'node:test'
+import { defaultYaml, startGateway } from '../../test/e2e/harness.ts'
+import { eventually } from '../../test/eventually.ts'
+import { freePort } from '../../test/ports.ts'
+import { Visitor } from './kit.ts'
+
+const ROOT = join(import.meta.dirname, '../..')
+const folder = mkdtempSync(join(tmpdir(), 'sluice-console-'))
+after(() => rmSync(folder, { recursive: true, force: true }))
+
+function start(...args: string[]) {
+  const { NODE_OPTIONS: _, NODE_TEST_CONTEXT: __, ...env } = process.env
+  const script = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
+    .scripts.console.split(' ')
+    .slice(1)
+  const child = spawn(script[0], [...script.slice(1), ...args], { cwd: ROOT, env, stdio: ['ignore', 'pipe', 'pipe'] })
+  let said = ''
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', data => (said += data))
+  return { child, said: () => said, ended: once(child, 'close').then(([code]) => code as number) }
+}
+
+test('with the local token of a gateway nothing else is needed: a link, an organization, a key', async () => {
+  const token = join(folder, 'admin-token')
+  const gateway = await startGateway({
+    yaml: url =>
+      defaultYaml(url).replace('admin: 127.0.0.1:0', `admin: { listen: 127.0.0.1:0, local_token: "${token}" }`),
+  })
+  const port = await freePort()
+  const url = `http://127.0.0.1:${port}`
+  const file = join(folder, 'console.yaml')
+  writeFileSync(
+    file,
+    `listen: 127.0.0.1:${port}
+url: ${url}
+database: sqlite:./console.db
+gateway: { admin: "${gateway.gateway.adminAddress}", api: "${gateway.url}/v1", token_file: "${token}" }
+first_organization: { id: maple, name: Maple, plan: beta }
+`,
+  )
+  const running = start('--config', file)
+  try {
+    await eventually(() => running.said().includes(`console on ${url}`), running.said)
+    const link = /\/first\/\S+/.exec(running.said())![0]
+    const visitor = new Visitor(url)
+    const seen = await visitor.send(link, link, { email: 'ada@example.com', name: 'Ada' })
+    assert.equal(seen.location, '/o/maple?done=welcome')
+    await visitor.get('/o/maple/keys/new')
+    assert.match((await visitor.post('/o/maple/keys/new', { id: visitor.field('id') })).body, /id="secret">sk-/)
+    // Mail is printed where none is configured.
+    await visitor.send('/account', '/sign-out')
+    await visitor.send('/sign-in', '/sign-in', { email: 'ada@example.com' })
+    await eventually(() => /mail to ada@example\.com: Sign in to Sluice/.test(running.said()))
+    const second = start('--config', file)
+    assert.equal(await second.ended, 1)
+    assert.match(second.said(), /another process has the address: change listen in console\.yaml/)
+    running.child.kill('SIGTERM')
+    assert.equal(await running.ended, 0)
+    // There is staff now: no further link.
+    const again = start('--config', file)
+    await eventually(() => again.said().includes('console on'))
+    assert.ok(!again.said().includes('/first/'))
+    again.child.kill('SIGINT')
+    assert.equal(await again.ended, 0)
+  } finally {
+    running.child.kill('SIGKILL')
+    await gateway.close()
+  }
+})
+
+test('a wrong file is refused with place and cure, and checked without a start', async () => {
+  const file = join(folder, 'wrong.yaml')
+  writeFileSync(file, 'gateway: { token_file: ./t }\nsignup: everybody\n')
+  const wrong = start('--config', file)
+  assert.equal(await wrong.ended, 1)
+  assert.match(wrong.said(), /wrong\.yaml:2:9 {2}signup is "everybody"; write one of invite, waitlist, open/)
+  const checked = start('--check')
+  assert.equal(await checked.ended, 0)
+  assert.match(checked.said(), /the configuration is fine/)
+  const help = start('--help')
+  assert.equal(await help.ended, 0)
+  assert.match(help.said(), /npm run console/)
+})
