@@ -15,6 +15,7 @@ import { page } from '../views/layout.ts'
 import { form, input } from '../views/parts.ts'
 import { networkOf } from '../web/address.ts'
 import { type Answer, FormFault, get, json, ownPath, type Page, post, Refusal, see, type Visit } from '../web/visit.ts'
+import { answerOf, askProvider } from './openid.ts'
 
 const MINUTE = 60_000
 /** Of one network: an office shares an address. */
@@ -32,6 +33,8 @@ export const signIn: Page = {
     post.public('/sign-in', ask, show),
     get.public('/sign-in/link/:secret', showLink),
     post.public('/sign-in/link/:secret', takeLink),
+    get.public('/sign-in/openid/:provider', goToProvider),
+    get.public('/sign-in/openid/:provider/callback', takeAnswer),
     post.public('/sign-in/passkey/options', passkeyOptions),
     post.public('/sign-in/passkey', takePasskey),
     get.public('/sign-in/second', showSecond),
@@ -73,6 +76,7 @@ function show(visit: Visit): Answer {
               <button type="button">Sign in with a passkey</button> <span role="status"></span></p>`
           : ''
       }
+      ${config.openid.map(({ id, name }) => html`<p><a class="button" href="/sign-in/openid/${id}?next=${encodeURIComponent(next)}">Sign in with ${name}</a></p>`)}
     </div>
     <p class="muted">${
       config.signup === 'waitlist'
@@ -225,6 +229,41 @@ function parsed(text: string | null): unknown {
   } catch {
     return null
   }
+}
+
+// ---- by an OpenID provider ------------------------------------------------------------------------------------------
+
+function providerOf({ parts, params }: Visit) {
+  const provider = parts.config.openid.find(({ id }) => id === params['provider'])
+  if (!provider) throw new Refusal(404, 'There is no such way of signing in.')
+  return provider
+}
+
+async function goToProvider(visit: Visit): Promise<Answer> {
+  const { db, parts, formToken, url, now } = visit
+  const provider = providerOf(visit)
+  await throttle(visit, 'openid')
+  const next = ownPath(url.searchParams.get('next'))
+  try {
+    const { href } = await askProvider(db, parts.config, provider, { formToken, next }, now)
+    return { status: 302, headers: { location: href }, body: '' }
+  } catch (error) {
+    parts.tell(`${provider.issuer} does not answer: ${(error as Error).message}`)
+    throw new Refusal(502, `${provider.name} does not answer at the moment. Sign in by mail, or try again.`)
+  }
+}
+
+/** The provider stands for the mail: whoever it says has the address may do what a link of a mail may. */
+async function takeAnswer(visit: Visit): Promise<Answer> {
+  const { db, parts, formToken, url, now } = visit
+  const provider = providerOf(visit)
+  await throttle(visit, 'openid')
+  const given = await answerOf(db, parts.config, provider, { url, formToken }, now)
+  const known = given && (await personByEmail(db, given.email))
+  if (!given || (!known && !(await maySignUp(db, given.email, parts.config.signup, now))))
+    throw new Refusal(403, `Signing in with ${provider.name} did not work. Ask for an invitation, or sign in by mail.`)
+  const person = known ?? (await ensurePerson(db, { email: given.email }, now))
+  return begin(visit, person, provider.id, ownPath(given.next))
 }
 
 // ---- the second factor ----------------------------------------------------------------------------------------------
