@@ -134,6 +134,44 @@ export interface Organization {
   keys: Key[]
 }
 
+/**
+ * A sum of the ledger, by the groups that were asked for. The gateway tells more, such as what providers charge, which
+ * is no customer's business: a page takes what is named here.
+ */
+export interface UsageSum {
+  day?: string
+  model?: string
+  key?: string
+  tag?: string
+  requests: number
+  input: number
+  /** Of the input. */
+  cached: number
+  cache_write: number
+  output: number
+  reasoning: number
+  searches: number
+  /** Nano-USD. */
+  cost: number
+  cost_usd: string
+}
+
+/** A row of the ledger, as far as it is a customer's business. */
+export interface LedgerRow {
+  request_id: string
+  /** Unix ms. */
+  time: number
+  key_id: string
+  model: string
+  outcome: string
+  /** Of the error with which it ended; '' where it ended well. */
+  code: string
+  input: number
+  output: number
+  cost_usd: string
+  duration_ms: number
+}
+
 export interface AuditEntry {
   id: string
   time: number
@@ -217,12 +255,12 @@ export class Gateway {
   }
 
   /** Use by the ledger. @param query `since`, `until`, `group_by`, … of the admin API */
-  async usage(query: Record<string, string>): Promise<any[]> {
+  async usage(query: Record<string, string>): Promise<UsageSum[]> {
     return (await this.#ask('GET', `/usage?${new URLSearchParams(query)}`)).body.usage
   }
 
   /** Rows of the ledger, the latest first. */
-  async rows(query: Record<string, string>): Promise<{ rows: any[]; next: string | null }> {
+  async rows(query: Record<string, string>): Promise<{ rows: LedgerRow[]; next: string | null }> {
     return (await this.#ask('GET', `/rows?${new URLSearchParams(query)}`)).body
   }
 

@@ -5,9 +5,14 @@ import { keys } from './keys/index.ts'
 import { limits } from './limits/index.ts'
 import { members } from './members/index.ts'
 import { overview } from './overview/index.ts'
+import { requests } from './requests/index.ts'
 import { signIn } from './sign-in/index.ts'
 import { staff } from './staff/index.ts'
 import { start } from './start/index.ts'
+import { usage } from './usage/index.ts'
 import type { Page } from './web/visit.ts'
 
-export const PAGES: readonly Page[] = [overview, keys, limits, members, audit, staff, account, start, signIn]
+export const PAGES: readonly Page[] = [
+  ...[overview, keys, usage, limits, requests, members, audit],
+  ...[staff, account, start, signIn],
+]

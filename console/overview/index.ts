@@ -1,6 +1,8 @@
 /** The first page of an organization: what it spent, how near its limits are, and the first request. */
 import { html } from 'hono/html'
 import { limitMeters } from '../limits/meters.ts'
+import { spendChart } from '../usage/chart.ts'
+import { daysOf, queryOf, rangeOf } from '../usage/range.ts'
 import { page } from '../views/layout.ts'
 import { dollars } from '../views/parts.ts'
 import { type Answer, get, type MemberVisit, type Page } from '../web/visit.ts'
@@ -13,7 +15,12 @@ export const overview: Page = {
 
 async function show(visit: MemberVisit): Promise<Answer> {
   const { gateway, organization: here, parts } = visit
-  const { plan, status, limits, spend_usd, keys } = await gateway.organization()
+  const range = rangeOf(new URLSearchParams(), visit.now)
+  const [{ plan, status, limits, spend_usd, keys }, days] = await Promise.all([
+    gateway.organization(),
+    visit.may('usage') ? gateway.usage({ ...queryOf(range), group_by: 'day' }) : [],
+  ])
+  const cost = new Map(days.map(sum => [sum.day!, Number(sum.cost_usd)]))
   const live = keys.filter(key => key.status !== 'revoked')
   const monthly = limits.find(({ dimension, per, model }) => dimension === 'spend' && per === 'month' && !model)
   const near = limits.filter(({ used, capacity }) => used >= 0.5 * capacity)
@@ -40,6 +47,12 @@ async function show(visit: MemberVisit): Promise<Answer> {
             <ol><li><a href="${path}/keys/new">Make a key</a>. The page that shows it has a request to copy.</li>
             <li>Send it to <code>${parts.config.gateway.api}</code>: the APIs of OpenAI (Responses, Chat Completions) and
               Anthropic (Messages) work with their own libraries.</li></ol></section>`
+        : ''
+    }
+    ${
+      cost.size > 0
+        ? html`<section class="card"><div class="head"><h2>Spend in the last 30 days</h2><a href="${path}/usage">Usage</a></div>
+            ${spendChart(daysOf(range).map(day => ({ day, usd: cost.get(day) ?? 0 })))}</section>`
         : ''
     }
     ${near.length > 0 ? html`<section><h2>Limits that are half used and more</h2><div class="card">${limitMeters(near)}</div></section>` : ''}`,

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import type { TestGateway } from '../../test/e2e/harness.ts'
 import { eventually } from '../../test/eventually.ts'
+import { csv } from '../usage/csv.ts'
 import { gatewayForConsole, type Seen, startConsole, type TestConsole, type Visitor } from './kit.ts'
 
 let gateway: TestGateway
@@ -140,6 +141,73 @@ test('limits show what stands at the gateway', async () => {
   assert.match(body, /Your plan is <strong>tier2<\/strong>/)
   assert.match(body, /Requests a minute<\/span><span class="words">\d+ of 120</)
   assert.match(body, /Spend a month<\/span><span class="words">\$0\.\d+ of \$500\.00</)
+})
+
+test('use is shown by day, model and key, and as CSV; what providers charge is not', async () => {
+  await c.organization('ash')
+  const ash = await c.member('ash', 'ash@example.com', 'owner')
+  const keyOf = async (label: string) => {
+    await ash.get('/o/ash/keys/new')
+    const id = ash.field('id')
+    return { id, secret: secretIn(await ash.post('/o/ash/keys/new', { id, label }))! }
+  }
+  assert.match((await ash.get('/o/ash/usage')).body, /Nothing was used in this time/)
+  const [one, two] = [await keyOf('one'), await keyOf('=two()')]
+  for (const { secret } of [one, one, two]) await works(secret)
+  await works(two.secret)
+  const rows = (await gateway.ledger()).filter(({ organization }) => organization === 'ash')
+  const total = rows.length
+  assert.ok(total >= 4)
+  const byKey = await ash.get('/o/ash/usage?by=key')
+  assert.match(byKey.body, /data-head="Key" class="">one<\/td><td data-head="Requests" class="number">\d+</)
+  assert.match(byKey.body, /aria-label="Spend by day from [\d-]+ to [\d-]+: \$0\.\d+/)
+  assert.match((await ash.get('/o/ash/usage?by=day')).body, new RegExp(`class="number">${total}<`))
+  const { body, headers } = await ash.get('/o/ash/usage.csv')
+  assert.match(headers.get('content-disposition')!, /^attachment; filename="ash-[\d-]+\.csv"$/)
+  const [head, ...lines] = body.trim().split('\r\n')
+  assert.equal(head, 'day,model,key,requests,input,cached,cache_write,output,reasoning,searches,cost_usd')
+  const requests = lines.map(line => Number(line.split(',')[3]))
+  assert.equal(
+    requests.reduce((sum, n) => sum + n, 0),
+    total,
+  )
+  assert.ok(!/provider/.test(body + byKey.body))
+  // Nonsense in the address is the last 30 days.
+  for (const query of ['since=x&until=y', 'since=2099-01-01', 'until=1990-01-01&since=2020-01-01', 'by=provider'])
+    assert.equal((await ash.get(`/o/ash/usage?${query}`)).status, 200, query)
+})
+
+test('requests are listed without content, filtered, and say what to do about a code', async () => {
+  await c.organization('fir')
+  const fir = await c.member('fir', 'fir@example.com', 'developer')
+  await fir.get('/o/fir/keys/new')
+  const id = fir.field('id')
+  const secret = secretIn(await fir.post('/o/fir/keys/new', { id, label: 'app' }))!
+  await works(secret)
+  const failed = {
+    model: 'eb1-preview',
+    messages: [{ role: 'user', content: 'a secret prompt [[sim: status 500]]' }],
+  }
+  const reply = await gateway.post('/v1/chat/completions', failed, { authorization: `Bearer ${secret}` })
+  await reply.text()
+  await gateway.ledger()
+  const { body } = await fir.get('/o/fir/requests')
+  assert.match(body, /badge good">completed/)
+  assert.ok(body.includes(reply.headers.get('x-request-id')!))
+  assert.ok(!body.includes('secret prompt') && !/provider_|sim-large/.test(body))
+  assert.equal(reply.status, 502)
+  assert.match(body, /<code>upstream_server_error<\/code>/)
+  assert.match(body, /What to do<\/summary><p>[^<]+<\/p><p>[^<]+<\/p>/)
+  const wrong = await fir.get('/o/fir/requests?code=invalid_type')
+  assert.match(wrong.body, /There is no such request in this time/)
+  assert.match((await fir.get(`/o/fir/requests?key=${id}&outcome=completed`)).body, /badge good">completed/)
+  assert.equal((await fir.get('/o/fir/requests?after=x')).status, 400)
+})
+
+test('text that a spreadsheet would take for a formula is text', () => {
+  assert.equal(csv(['a', 'b'], [['=1+1', -5]]), "a,b\r\n'=1+1,-5\r\n")
+  assert.equal(csv(['a'], [['say "hi", you']]), 'a\r\n"say ""hi"", you"\r\n')
+  for (const text of ['+1', '-1', '@x', '\tx']) assert.ok(csv(['a'], [[text]]).includes(`'${text}`))
 })
 
 test('who sees keys and may not change them is offered nothing that is refused', async () => {

@@ -1,7 +1,7 @@
 /**
  * Writes what is made from the schemas and kept in git: config/gateway.schema.json for editors, the tables of
  * docs/configuration.md, docs/limits.md and docs/security.md, docs/openapi.yaml, the members in docs/admin-api.yaml,
- * docs/errors.md, docs/compatibility.md and THIRD_PARTY_NOTICES.md.
+ * docs/errors.md, docs/compatibility.md, console/requests/codes.json and THIRD_PARTY_NOTICES.md.
  * Run: node bin/sluice.mjs --run docs/generate/index.ts
  */
 import { readFileSync, realpathSync, writeFileSync } from 'node:fs'
@@ -17,6 +17,7 @@ import { surfaces } from '../../surfaces/index.ts'
 import { adminApiSchemas } from './admin-api.ts'
 import { budgetTable } from './budgets.ts'
 import { compatibility } from './compatibility.ts'
+import { consoleCodes } from './console-codes.ts'
 import { errorReference } from './errors.ts'
 import { limitTable } from './limits.ts'
 import { notices } from './notices.ts'
@@ -37,6 +38,7 @@ export function generated(): Record<string, string> {
     'docs/admin-api.yaml': between('docs/admin-api.yaml', '    # ', adminApiSchemas()),
     'docs/errors.md': errorReference(),
     'docs/compatibility.md': compatibility(),
+    'console/requests/codes.json': `${json(consoleCodes())}\n`,
     'docs/configuration.md': withTables('docs/configuration.md', referenceTables(plugins, NAMES)),
     'docs/limits.md': withTables('docs/limits.md', limitTable()),
     'docs/security.md': withTables('docs/security.md', budgetTable(plugins)),
