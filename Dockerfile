@@ -34,6 +34,29 @@ RUN dpkg --add-architecture "$TARGETARCH" && apt-get update && \
     for package in *.deb; do dpkg-deb --extract "$package" all; done && \
     mkdir -p usr/bin usr/lib && cp -L all/usr/bin/redis-check-rdb usr/bin/redis-server && cp -a all/usr/lib/*-linux-gnu usr/lib/
 
+# The console, an image of its own: docker build --target console -t sluice-console .
+# Its packages are JavaScript, the same for every processor.
+FROM --platform=$BUILDPLATFORM node:${NODE_VERSION}-bookworm-slim AS console-dependencies
+WORKDIR /app
+COPY console/package.json console/package-lock.json console/.npmrc console/
+RUN npm ci --prefix console --omit=dev --ignore-scripts && npm cache clean --force && mkdir data
+
+FROM node:${NODE_VERSION}-bookworm-slim AS console
+ENV NODE_ENV=production
+WORKDIR /app
+COPY console console
+COPY admin/dashboard admin/dashboard
+COPY --from=console-dependencies /app/console/node_modules console/node_modules
+COPY --from=console-dependencies --chown=1000:1000 /app/data data
+USER 1000:1000
+VOLUME /app/data
+EXPOSE 8090
+HEALTHCHECK --interval=10s --timeout=3s --start-period=15s --retries=3 \
+  CMD ["node", "-e", "fetch('http://127.0.0.1:8090/healthz').then(r => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["node", "--disable-warning=ExperimentalWarning", "console/main.ts"]
+CMD ["--config", "/etc/sluice/console.yaml"]
+
 FROM node:${NODE_VERSION}-bookworm-slim AS amd64
 
 # `listener: uws` has no tested binary here (docs/listeners.md), which the quickstart's file is told this way.

@@ -2,7 +2,7 @@
 import { installPackages } from './install.ts'
 
 try {
-  installPackages()
+  installPackages(false)
 } catch (error) {
   process.stderr.write(`console: ${(error as Error).message}\n`)
   process.exit(1)

@@ -54,7 +54,8 @@ if (chosen.length + again.length === 0) {
   console.error('no test files')
   process.exit(1)
 }
-if (chosen.some(file => file.startsWith('console/'))) installPackages()
+// Tests of docs/ and config/ look at them, too.
+installPackages(true)
 ensureDependencies([...chosen, ...again].map(file => join(ROOT, file)))
 
 const whole = named.length === 0 && !long ? ' (four to five minutes on two idle cores)' : ''

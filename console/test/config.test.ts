@@ -1,6 +1,6 @@
 /** console.yaml: what is wrong, where, and what to write instead. */
 import assert from 'node:assert/strict'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
@@ -86,14 +86,19 @@ test('variables stand for values, and a default for one that is not set or empty
 })
 
 test('a package is missing when it is not there, or in another version than the lockfile has', () => {
-  assert.deepEqual(missingPackages(), [])
-  installPackages()
+  assert.deepEqual(missingPackages(true), [])
+  installPackages(true)
   const folder = mkdtempSync(join(tmpdir(), 'sluice-packages-'))
   try {
     const lock = JSON.parse(readFileSync(join(import.meta.dirname, '../package-lock.json'), 'utf8'))
     writeFileSync(join(folder, 'package-lock.json'), JSON.stringify(lock))
-    assert.ok(missingPackages(folder).includes('hono'))
-    assert.ok(missingPackages(folder).includes('@hono/node-server'))
+    const missing = missingPackages(false, folder)
+    assert.ok(missing.includes('hono') && missing.includes('@hono/node-server'))
+    assert.ok(!missing.includes('@types/pg') && missingPackages(true, folder).includes('@types/pg'))
+    lock.packages['node_modules/hono'].version = '0.0.1'
+    mkdirSync(join(folder, 'node_modules'))
+    writeFileSync(join(folder, 'node_modules/.package-lock.json'), JSON.stringify(lock))
+    assert.deepEqual(missingPackages(true, folder), ['hono'])
   } finally {
     rmSync(folder, { recursive: true })
   }

@@ -1,7 +1,8 @@
 /**
  * Writes what is made from the schemas and kept in git: config/gateway.schema.json for editors, the tables of
  * docs/configuration.md, docs/limits.md and docs/security.md, docs/openapi.yaml, the members in docs/admin-api.yaml,
- * docs/errors.md, docs/compatibility.md, console/requests/codes.json and THIRD_PARTY_NOTICES.md.
+ * docs/errors.md, docs/compatibility.md, console/requests/codes.json and THIRD_PARTY_NOTICES.md, of the gateway and of the
+ * console.
  * Run: node bin/sluice.mjs --run docs/generate/index.ts
  */
 import { readFileSync, realpathSync, writeFileSync } from 'node:fs'
@@ -20,7 +21,7 @@ import { compatibility } from './compatibility.ts'
 import { consoleCodes } from './console-codes.ts'
 import { errorReference } from './errors.ts'
 import { limitTable } from './limits.ts'
-import { notices } from './notices.ts'
+import { notices, noticesOfConsole } from './notices.ts'
 import { openApiYaml } from './openapi.ts'
 
 /** Those that are loaded when they are named, too. */
@@ -43,6 +44,7 @@ export function generated(): Record<string, string> {
     'docs/limits.md': withTables('docs/limits.md', limitTable()),
     'docs/security.md': withTables('docs/security.md', budgetTable(plugins)),
     'THIRD_PARTY_NOTICES.md': notices(),
+    'console/THIRD_PARTY_NOTICES.md': noticesOfConsole(),
   }
 }
 

@@ -64,12 +64,14 @@ test('the Dockerfile: pinned Node, plain user, one writable place, commands that
     `--platform=$BUILDPLATFORM ${image} AS dependencies`,
     'dependencies AS validators',
     `--platform=$BUILDPLATFORM ${image} AS server`,
+    `--platform=$BUILDPLATFORM ${image} AS console-dependencies`,
+    `${image} AS console`,
     `${image} AS amd64`,
     `${image} AS arm64`,
     // biome-ignore lint/suspicious/noTemplateCurlyInString: the Dockerfile's notation
     '${TARGETARCH}',
   ])
-  const first = ['dependencies', 'validators', 'server'].flatMap(stage)
+  const first = ['dependencies', 'validators', 'server', 'console-dependencies'].flatMap(stage)
   assert.ok(
     instructions.every(each => each.word !== 'RUN' || first.includes(each)),
     'nothing runs on the target’s processor',
@@ -123,6 +125,29 @@ function build(name: string, dir: string, targetArch: string): void {
     assert.equal(status, 0, stderr)
   }
 }
+
+test('the image of the console has what it starts with', t => {
+  const dir = mkdtempSync(join(tmpdir(), 'sluice-console-'))
+  t.after(() => rmSync(dir, { recursive: true, force: true }))
+  build('console-dependencies', dir, 'amd64')
+  const rest = (word: string) => stage('console').find(each => each.word === word)!.rest
+  for (const { word, rest } of stage('console'))
+    if (word === 'COPY' && !rest.startsWith('--from')) {
+      const [from, to] = rest.split(' ') as [string, string]
+      const ignored = (path: string) => /console\/(?:node_modules|test)/.test(path)
+      cpSync(join(ROOT, from), join(dir, to), { recursive: true, filter: path => !ignored(path) })
+    }
+  const [program, ...args] = JSON.parse(rest('ENTRYPOINT'))
+  assert.equal(program, 'node')
+  cpSync(join(ROOT, 'deploy/console.yaml'), join(dir, 'console.yaml'))
+  const env = { SLUICE_CONSOLE_URL: 'https://c.example', SLUICE_CONSOLE_TOKEN: 'a', SLUICE_STAFF_TOKEN: 'b' }
+  const ran = spawnSync(process.execPath, [...args, '--config', 'console.yaml', '--check'], {
+    ...{ cwd: dir, encoding: 'utf8', env: { ...env, SMTP_URL: 'smtp://mail.example' } },
+  })
+  assert.equal(ran.stdout, 'the configuration is fine\n', ran.stderr)
+  assert.equal(rest('EXPOSE'), '8090')
+  assert.match(rest('HEALTHCHECK'), /127\.0\.0\.1:8090\/healthz/)
+})
 
 const dockerArch = { x64: 'amd64', arm64: 'arm64' } as const
 for (const arch of ['x64', 'arm64'] as const) {

@@ -14,6 +14,8 @@ import { Ajv2020 } from 'ajv/dist/2020.js'
 import { parse, parseAllDocuments, stringify } from 'yaml'
 import { VERBS } from '../../cli/main.ts'
 import { DEMO_KEY_DIGEST } from '../../config/accounts.ts'
+import { formatError } from '../../config/load.ts'
+import { parseConfig } from '../../console/config.ts'
 import { sha256, startGateway } from '../e2e/harness.ts'
 import { findProgram } from '../ensure-deps.ts'
 import { eventually } from '../eventually.ts'
@@ -177,7 +179,7 @@ test('the compose file: services it depends on and volumes it mounts exist; its 
   const compose = parse(read('deploy/docker-compose.yml'), { merge: true })
   valid(COMPOSE, compose)
   const { services, volumes } = compose
-  assert.deepEqual(Object.keys(services).sort(), ['gateway-a', 'gateway-b', 'haproxy', 'redis'])
+  assert.deepEqual(Object.keys(services).sort(), ['console', 'gateway-a', 'gateway-b', 'haproxy', 'redis'])
   for (const [name, service] of Object.entries<any>(services)) {
     assert.ok(service.image, `${name} has an image`)
     for (const other of Array.isArray(service.depends_on) ? service.depends_on : Object.keys(service.depends_on ?? {}))
@@ -339,6 +341,33 @@ test('the Kubernetes manifests: names meet, probes run, the configuration loads'
     assert.equal(await run(admin), 0)
     assert.equal(await run('http://127.0.0.1:1'), 1)
   }
+})
+
+test('the console’s files: names meet, and its configurations load', () => {
+  const documents = parseAllDocuments(read('deploy/kubernetes/console.yaml')).map(one => (one as any).toJS())
+  for (const document of documents) valid(KUBERNETES[document.kind]!, document)
+  const of = (kind: string, name = 'console') =>
+    documents.find(document => document.kind === kind && document.metadata.name === name)
+  const { spec } = of('Deployment')
+  const [container] = spec.template.spec.containers
+  assert.deepEqual(of('Service').spec.selector, spec.template.metadata.labels)
+  assert.deepEqual(spec.selector.matchLabels, spec.template.metadata.labels)
+  const sluice = parseAllDocuments(read('deploy/kubernetes/sluice.yaml')).map(one => (one as any).toJS())
+  const gateway = sluice.find(({ kind }) => kind === 'Deployment').spec.template
+  assert.deepEqual(of('Service', 'sluice-admin').spec.selector, gateway.metadata.labels)
+  assert.ok(gateway.spec.containers[0].ports.some(({ name }: any) => name === 'admin'))
+  const secrets = of('Secret').stringData
+  const config = parseConfig(of('ConfigMap').data['console.yaml'], 'console.yaml', secrets)
+  assert.equal(config.port, container.ports[0].containerPort)
+  const admin = of('Service', 'sluice-admin')
+  assert.equal(config.gateway.admin, `http://${admin.metadata.name}:${admin.spec.ports[0].port}`)
+  const { services } = parse(read('deploy/docker-compose.yml'), { merge: true })
+  const env = { ...services.console.environment, SLUICE_CONSOLE_URL: 'https://c.example', SMTP_URL: 'smtp://m.example' }
+  const composed = parseConfig(read('deploy/console.yaml'), 'console.yaml', env)
+  assert.ok(services[new URL(composed.gateway.admin).hostname])
+  const unit = read('deploy/console.service')
+  const [, file] = /^ExecStart=\S+ \S+ --run \/opt\/sluice\/(\S+) --config/m.exec(unit)!
+  assert.ok(existsSync(join(ROOT, file!)))
 })
 
 test('kustomize: its files are there; the autoscaler scales the deployment by a metric that the gateway has', async t => {

@@ -21,7 +21,8 @@ const duration = { type: 'string', pattern: '^(\\d+(ms|s|m|h))+$' }
 const service = closed(
   { image: text },
   {
-    build: text,
+    build: { anyOf: [text, closed({ context: text, target: text })] },
+    profiles: list(text),
     command: list(text),
     read_only: truth,
     cap_drop: list(text),
@@ -29,7 +30,7 @@ const service = closed(
     sysctls: map(whole),
     stop_grace_period: duration,
     environment: map({ type: 'string' }),
-    ports: list({ type: 'string', pattern: '^\\d+:\\d+$' }),
+    ports: list({ type: 'string', pattern: '^(\\d+(\\.\\d+){3}:)?\\d+:\\d+$' }),
     volumes: list({ type: 'string', pattern: '^[^:]+:/[^:]+(:ro)?$' }),
     depends_on: {
       anyOf: [list(text), map(closed({ condition: { enum: ['service_started', 'service_healthy'] } }))],
@@ -50,10 +51,13 @@ const metadata = closed({ name }, { labels, annotations: map({ type: 'string' })
 const selector = closed({ matchLabels: labels })
 const quantity = { type: 'string', pattern: '^\\d+(\\.\\d+)?(m|Ki|Mi|Gi)?$' }
 const resources = closed({}, { cpu: quantity, memory: quantity })
-const probe = closed(
-  { exec: closed({ command: list(text) }) },
-  { periodSeconds: whole, timeoutSeconds: whole, failureThreshold: whole, initialDelaySeconds: whole },
-)
+const clocks = { periodSeconds: whole, timeoutSeconds: whole, failureThreshold: whole, initialDelaySeconds: whole }
+const probe = {
+  oneOf: [
+    closed({ exec: closed({ command: list(text) }) }, clocks),
+    closed({ httpGet: closed({ path: { type: 'string', pattern: '^/' }, port: text }) }, clocks),
+  ],
+}
 const container = closed(
   { name, image: text },
   {
