@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { dirname, resolve } from 'node:path'
+import { stripeField, tiersField } from './billing/config.ts'
 import { choice, duration, type Fault, group, list, optional, type Read, readYaml, text } from './yaml.ts'
 
 const url = (expects: string, fallback?: string) => text({ pattern: /^https?:\/\/[^\s/]+/, expects, fallback })
@@ -24,7 +25,7 @@ const FILE = group({
     api: url('the address of the public APIs, with /v1', 'http://127.0.0.1:8080/v1'),
     token_file: optional(anyText('the path of server.admin.local_token of gateway.yaml')),
     token: optional(anyText('a token of `sluice admin-token` with --acts-for required')),
-    staff_token: optional(anyText('a token of `sluice admin-token` with --actions organizations,plans')),
+    staff_token: optional(anyText('a token of `sluice admin-token` with --actions organizations,plans,usage')),
   }),
   mail: group({
     smtp: optional(text({ pattern: /^smtps?:\/\//, expects: 'smtp://USER:PASSWORD@HOST:587 or smtps://…' })),
@@ -40,6 +41,8 @@ const FILE = group({
       plan: anyText('its plan'),
     }),
   ),
+  tiers: tiersField,
+  stripe: stripeField,
   sessions: group({ idle: duration('7d'), life: duration('30d') }),
   openid: list(
     group({

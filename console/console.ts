@@ -4,11 +4,11 @@ import { serve } from '@hono/node-server'
 import type { ConsoleConfig } from './config.ts'
 import { openDatabase } from './db/database.ts'
 import { type SendRequest, sender, tokenOfFile } from './gateway.ts'
+import { startJobs } from './jobs.ts'
 import { type Mailer, mailer } from './mail.ts'
 import { PAGES } from './pages.ts'
 import { newLink } from './people/links.ts'
 import { someStaff } from './people/persons.ts'
-import { sweep } from './people/sweep.ts'
 import { loadAssets } from './views/assets.ts'
 import { createApp } from './web/app.ts'
 import type { Parts } from './web/visit.ts'
@@ -29,7 +29,6 @@ export interface Overrides {
 }
 
 const FIRST_LIFE_MS = 3_600_000
-const SWEEP_MS = 3_600_000
 
 export async function openConsole(config: ConsoleConfig, overrides: Overrides = {}): Promise<Console> {
   const { now = Date.now, tell = line => process.stdout.write(`${line}\n`) } = overrides
@@ -54,14 +53,14 @@ export async function openConsole(config: ConsoleConfig, overrides: Overrides = 
   const { promise: listening, resolve, reject } = Promise.withResolvers<AddressInfo>()
   const server = serve({ fetch: app.fetch, hostname: config.host, port: config.port }, resolve)
   server.once('error', reject)
-  const timer = setInterval(() => parts.later(() => sweep(db, config.sessions, now())), SWEEP_MS).unref()
+  const stopJobs = startJobs(parts)
   try {
     const { port } = await listening
     if (!(await someStaff(db))) await tellFirstLink(parts)
     return {
       ...{ parts, port },
       async close() {
-        clearInterval(timer)
+        stopJobs()
         await new Promise<void>(done => {
           server.close(() => done())
           if ('closeIdleConnections' in server) server.closeIdleConnections()
@@ -72,7 +71,7 @@ export async function openConsole(config: ConsoleConfig, overrides: Overrides = 
       },
     }
   } catch (error) {
-    clearInterval(timer)
+    stopJobs()
     await db.destroy()
     throw error
   }

@@ -6,11 +6,15 @@ export interface Mail {
   subject: string
   /** Plain text: nothing in it is fetched, and a link is seen as it is. */
   text: string
+  /** The same for each attempt, so that readers show one that came twice once. */
+  messageId?: string
 }
 
 export interface Mailer {
   /** Sends it some time after now. A page does not wait for it, so that it does not tell whether there was a mail. */
   send(mail: Mail): void
+  /** Sends it now, once. Resolves when the mail server has taken it. @throws Error when it has not */
+  deliver(mail: Mail): Promise<void>
   /** Waits for what is being sent. */
   close(): Promise<void>
 }
@@ -22,11 +26,10 @@ export function mailer(
   { smtp, from }: { smtp: string | undefined; from: string },
   tell: (line: string) => void,
 ): Mailer {
-  if (smtp === undefined)
-    return {
-      send: ({ to, subject, text }) => tell(`mail to ${to}: ${subject}\n${text.replace(/^/gm, '  ')}`),
-      close: async () => {},
-    }
+  if (smtp === undefined) {
+    const print = ({ to, subject, text }: Mail) => tell(`mail to ${to}: ${subject}\n${text.replace(/^/gm, '  ')}`)
+    return { send: print, deliver: async mail => print(mail), close: async () => {} }
+  }
   const transport = createTransport(smtp, { from })
   const running = new Set<Promise<void>>()
   let closed = false
@@ -46,6 +49,9 @@ export function mailer(
     send(mail) {
       const sent = send(mail).finally(() => running.delete(sent))
       running.add(sent)
+    },
+    async deliver(mail) {
+      await transport.sendMail(mail)
     },
     async close() {
       closed = true

@@ -112,7 +112,8 @@ export function group<F extends Fields>(fields: F): Field<Group<F>> {
   }
 }
 
-const shown = (value: unknown): string =>
+/** A value as messages name it. */
+export const shown = (value: unknown): string =>
   typeof value === 'object' && value !== null ? (Array.isArray(value) ? 'a list' : 'a mapping') : JSON.stringify(value)
 
 /** Reads a file's text. `${NAME}` and `${NAME:-default}` in it are variables of `env`. */

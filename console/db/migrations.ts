@@ -3,7 +3,7 @@
  * one more. They run at the start, each in a transaction; of several consoles on one PostgreSQL one runs them while the
  * others wait.
  */
-import type { CreateTableBuilder, Kysely } from 'kysely'
+import { type CreateTableBuilder, type Kysely, PostgresAdapter, sql } from 'kysely'
 import type { Migration } from 'kysely/migration'
 
 type Columns = Record<string, 'text' | 'bigint'>
@@ -24,6 +24,22 @@ const index = (db: Kysely<any>, table: string, columns: string[]) =>
     .on(table)
     .columns(columns)
     .execute()
+
+/** Lets the database refuse to change or delete rows of a table. */
+async function appendOnly(db: Kysely<any>, table: string): Promise<void> {
+  const name = sql.id(`${table}_append_only`)
+  const words = sql.lit(`rows of ${table} are added, and never changed`)
+  if (db.getExecutor().adapter instanceof PostgresAdapter) {
+    await sql`CREATE FUNCTION ${name}() RETURNS trigger LANGUAGE plpgsql AS
+      ${sql.lit(`BEGIN RAISE EXCEPTION 'rows of ${table} are added, and never changed'; END`)}`.execute(db)
+    await sql`CREATE TRIGGER ${name} BEFORE UPDATE OR DELETE ON ${sql.table(table)}
+      FOR EACH ROW EXECUTE FUNCTION ${name}()`.execute(db)
+    return
+  }
+  for (const change of ['update', 'delete'])
+    await sql`CREATE TRIGGER ${sql.id(`${table}_no_${change}`)} BEFORE ${sql.raw(change)} ON ${sql.table(table)}
+      BEGIN SELECT RAISE(ABORT, ${words}); END`.execute(db)
+}
 
 export const MIGRATIONS: Record<string, Migration> = {
   '0001-people': {
@@ -99,6 +115,95 @@ export const MIGRATIONS: Record<string, Migration> = {
         .execute()
       await index(db, 'event', ['organization', 'id'])
       await index(db, 'event', ['person', 'id'])
+    },
+  },
+  '0002-billing': {
+    async up(db: Kysely<any>) {
+      await table(db, 'payment', {
+        ...{ id: 'text', provider: 'text', kind: 'text', state: 'text', 'organization?': 'text', 'customer?': 'text' },
+        ...{ 'payment?': 'text', object: 'text', amount: 'bigint', currency: 'text' },
+        ...{ time: 'bigint', received: 'bigint', 'person?': 'text', note: 'text' },
+      })
+        .addPrimaryKeyConstraint('payment_key', ['id'])
+        .execute()
+      await index(db, 'payment', ['organization'])
+      await index(db, 'payment', ['customer'])
+      await index(db, 'payment', ['payment'])
+      await index(db, 'payment', ['received'])
+      await appendOnly(db, 'payment')
+      await table(db, 'customer', { customer: 'text', organization: 'text', created: 'bigint' })
+        .addPrimaryKeyConstraint('customer_key', ['customer'])
+        .execute()
+      await index(db, 'customer', ['organization'])
+      await table(db, 'billing_work', {
+        ...{
+          organization: 'text',
+          stamp: 'text',
+          due: 'bigint',
+          claimed: 'bigint',
+          attempts: 'bigint',
+          'fault?': 'text',
+        },
+      })
+        .addPrimaryKeyConstraint('billing_work_key', ['organization'])
+        .execute()
+      await index(db, 'billing_work', ['due'])
+      await table(db, 'tier_move', {
+        ...{ id: 'text', organization: 'text', from_plan: 'text', to_plan: 'text', because: 'text' },
+        ...{ counted: 'bigint', created: 'bigint', 'applied?': 'bigint', 'dropped?': 'bigint' },
+      })
+        .addPrimaryKeyConstraint('tier_move_key', ['id'])
+        .execute()
+      await index(db, 'tier_move', ['organization', 'created'])
+      await table(db, 'hold', {
+        ...{ id: 'text', organization: 'text', why: 'text', note: 'text', 'person?': 'text' },
+        ...{ created: 'bigint', 'ended?': 'bigint', 'ender?': 'text' },
+      })
+        .addPrimaryKeyConstraint('hold_key', ['id'])
+        .execute()
+      await index(db, 'hold', ['organization'])
+      await index(db, 'hold', ['ended'])
+      await table(db, 'review', {
+        ...{ id: 'text', organization: 'text', plan: 'text', state: 'text' },
+        ...{ created: 'bigint', 'decided?': 'bigint', 'person?': 'text' },
+      })
+        .addPrimaryKeyConstraint('review_key', ['id'])
+        .execute()
+      await index(db, 'review', ['organization'])
+      await index(db, 'review', ['state'])
+      await table(db, 'credit', {
+        ...{
+          id: 'text',
+          organization: 'text',
+          payment: 'text',
+          amount: 'bigint',
+          created: 'bigint',
+          'given?': 'bigint',
+        },
+      })
+        .addPrimaryKeyConstraint('credit_key', ['id'])
+        .execute()
+      await index(db, 'credit', ['organization'])
+      await table(db, 'metered', {
+        ...{ id: 'text', organization: 'text', customer: 'text', model: 'text', hour: 'bigint', event_name: 'text' },
+        ...{ amount: 'bigint', total: 'bigint', created: 'bigint', 'tried?': 'bigint', due: 'bigint' },
+        ...{ 'sent?': 'bigint', 'fault?': 'text' },
+      })
+        .addPrimaryKeyConstraint('metered_key', ['id'])
+        .execute()
+      await index(db, 'metered', ['hour'])
+      await index(db, 'metered', ['sent', 'due'])
+      await table(db, 'notice', {
+        ...{ id: 'text', person: 'text', subject: 'text', body: 'text', created: 'bigint' },
+        ...{ due: 'bigint', attempts: 'bigint', 'sent?': 'bigint' },
+      })
+        .addPrimaryKeyConstraint('notice_key', ['id'])
+        .execute()
+      await index(db, 'notice', ['sent', 'due'])
+      await index(db, 'notice', ['person'])
+      await table(db, 'lease', { name: 'text', holder: 'text', until: 'bigint', state: 'text' })
+        .addPrimaryKeyConstraint('lease_key', ['name'])
+        .execute()
     },
   },
 }

@@ -45,7 +45,7 @@ export async function someStaff(db: Database): Promise<boolean> {
 /** Takes a person out, with everything that is known of them. What they did stays, by an id that nobody has. */
 export function deletePerson(db: Database, { id, email }: PersonTable, now: number): Promise<void> {
   return db.transaction().execute(async step => {
-    for (const table of ['passkey', 'recovery_code', 'session', 'member', 'link', 'challenge'] as const)
+    for (const table of ['passkey', 'recovery_code', 'session', 'member', 'link', 'challenge', 'notice'] as const)
       await step.deleteFrom(table).where('person', '=', id).execute()
     await step.deleteFrom('link').where('email', '=', email).execute()
     await step.deleteFrom('invitation').where('email', '=', email).execute()

@@ -5,6 +5,8 @@ import type { Lifetime } from './sessions.ts'
 const DAY = 86_400_000
 /** How long what people did is kept. */
 const EVENTS_MS = 400 * DAY
+/** How long it is known that a mail was sent: longer than what it is about comes back, such as a month's limit. */
+const NOTICES_MS = 100 * DAY
 
 export async function sweep(db: Database, { idle, life }: Lifetime, now: number): Promise<void> {
   await db.deleteFrom('link').where('expires', '<=', now).execute()
@@ -28,5 +30,9 @@ export async function sweep(db: Database, { idle, life }: Lifetime, now: number)
   await db
     .deleteFrom('event')
     .where('time', '<', now - EVENTS_MS)
+    .execute()
+  await db
+    .deleteFrom('notice')
+    .where('sent', '<', now - NOTICES_MS)
     .execute()
 }

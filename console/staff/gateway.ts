@@ -21,6 +21,24 @@ export interface OrganizationRow {
   keys: number
 }
 
+/** Somebody has spent so much of a spend limit. */
+export interface SpendNotice {
+  id: string
+  /** Unix ms. */
+  time: number
+  organization: string
+  /** Null where the limit is the organization's. */
+  key: string | null
+  /** Null where the limit is for all models. */
+  model: string | null
+  period: 'day' | 'month'
+  /** ISO 8601. */
+  period_start: string
+  percent: 50 | 80 | 100
+  limit_nano_usd: number
+  spent_nano_usd: number
+}
+
 /** Tries again where somebody else has changed the organization meanwhile. */
 const ATTEMPTS = 5
 
@@ -81,6 +99,26 @@ export class StaffGateway {
   /** Disables an organization at once; it is removed after 30 days. */
   async delete(id: string): Promise<void> {
     await this.#ask('DELETE', pathOf(id))
+  }
+
+  /** Adds to the balance of a prepaid organization, or takes back; one with the same id is found given. */
+  async credit(organization: string, credit: { id: string; amount_usd: string; note: string }): Promise<void> {
+    await this.#ask('POST', `${pathOf(organization)}/credits`, credit)
+  }
+
+  /** Use of all organizations by the ledger. @param query `since`, `until`, `group_by` of the admin API */
+  async usage(query: Record<string, string>): Promise<any[]> {
+    return (await this.#ask('GET', `usage?${new URLSearchParams(query)}`)).body.usage
+  }
+
+  /** Notices of spend limits, in the order in which they were posted. */
+  async notices(query: Record<string, string>): Promise<{ notices: SpendNotice[]; next: string }> {
+    return (await this.#ask('GET', `notices?${new URLSearchParams(query)}`)).body
+  }
+
+  /** The plans that the gateway has, with their limits as gateway.yaml writes them. */
+  async plans(): Promise<{ id: string; limits: Record<string, number | string> }[]> {
+    return (await this.#ask('GET', 'plans')).body.plans
   }
 
   async audit(query: Record<string, string>): Promise<{ entries: AuditEntry[]; next: string | null }> {

@@ -39,10 +39,12 @@ export const staff: Page = {
 
 const gatewayOf = ({ parts, session }: PersonVisit) => new StaffGateway(parts.config, `user:${session.person}`)
 
-const tabs = (here: string): Html =>
+/** The pages of staff. */
+export const tabs = (here: string): Html =>
   html`<nav class="actions" aria-label="Staff">${[
     ['/staff', 'Organizations'],
     ['/staff/people', 'People and invitations'],
+    ['/staff/billing', 'Payments and tiers'],
   ].map(
     ([href, label]) =>
       html`<a class="button" href="${href}"${href === here ? html` aria-current="page"` : ''}>${label}</a>`,

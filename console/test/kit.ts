@@ -18,7 +18,7 @@ export const CUSTOMERS = 'adm-customers-0001'
 export const STAFF = 'adm-staff-0001'
 const TOKENS = `tokens: [
     { name: console, role: operate, acts_for: required, actions: [keys, usage], sha256: "${sha256(CUSTOMERS)}" },
-    { name: staff, role: operate, actions: [organizations, plans], sha256: "${sha256(STAFF)}" }]`
+    { name: staff, role: operate, actions: [organizations, plans, usage], sha256: "${sha256(STAFF)}" }]`
 
 /** A gateway whose admin API has both tokens. */
 export const gatewayForConsole = (): Promise<TestGateway> =>
@@ -68,7 +68,8 @@ ${yaml}`,
   )
   const mails: Mail[] = []
   const lines: string[] = []
-  const mail = { send: (one: Mail) => void mails.push(one), close: async () => {} }
+  const keep = (one: Mail) => void mails.push(one)
+  const mail = { send: keep, deliver: async (one: Mail) => keep(one), close: async () => {} }
   const opened = await openConsole(config, { mail, tell: line => void lines.push(line), ...overrides })
   const { db } = opened.parts
   const now = () => opened.parts.now()

@@ -1,8 +1,11 @@
 /** What was done, in a sentence: `?done=WORD` shows it, so that no text of an address gets into a page. */
 export const NOTES: Record<string, string> = {
   'account-changed': 'Your name is changed.',
+  'customer-placed': 'The payments of this customer count for the organization now.',
   'email-sent': 'A link is on its way to the new address. It changes when you open it.',
   'email-changed': 'Your address is changed.',
+  'hold-lifted': 'The hold is lifted.',
+  'hold-set': 'The hold stands.',
   'invitation-ended': 'The invitation is taken back.',
   invited: 'The invitation is on its way.',
   'key-activated': 'The key is active.',
@@ -13,8 +16,12 @@ export const NOTES: Record<string, string> = {
   'member-removed': 'The member is removed.',
   'organization-changed': 'The organization is changed.',
   'organization-made': 'Your organization is ready. Make a key to send the first request.',
+  paid: 'Thank you. The payment is here as soon as Stripe has it, usually within seconds.',
   'passkey-removed': 'The passkey is removed.',
   'passkey-added': 'The passkey is added: it signs you in, or is your second factor.',
+  'payment-added': 'The payment is added.',
+  'review-granted': 'The tier is granted.',
+  'review-refused': 'The tier is refused for now.',
   'session-ended': 'The session is ended.',
   'sessions-ended': 'All other sessions are ended.',
   'signed-out': 'You are signed out.',
@@ -22,6 +29,7 @@ export const NOTES: Record<string, string> = {
   'staff-removed': 'The person is no member of staff any more.',
   'totp-off': 'The authenticator app is no longer asked for.',
   'totp-on': 'The authenticator app is asked for from the next sign-in on.',
+  'usage-noted': 'It is noted.',
   'waiting-removed': 'The entry is removed.',
   welcome: 'Welcome. Make a key to send the first request.',
 }

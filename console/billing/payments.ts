@@ -1,0 +1,151 @@
+/**
+ * Money that arrived. The rows are what happened, in any order and each once; what counts is worked out of all of them,
+ * so that a refund may come before its payment. There is no data of cards here.
+ */
+import type { Selectable } from 'kysely'
+import type { Database, PaymentTable } from '../db/tables.ts'
+
+export type Payment = Selectable<PaymentTable>
+
+export const COUNTED_CURRENCY = 'usd'
+
+/** Adds a row. @returns false when there is one of this event */
+export async function recordPayment(db: Database, row: PaymentTable): Promise<boolean> {
+  const { numInsertedOrUpdatedRows } = await db
+    .insertInto('payment')
+    .values(row)
+    .onConflict(conflict => conflict.column('id').doNothing())
+    .executeTakeFirst()
+  return numInsertedOrUpdatedRows === 1n
+}
+
+/** Says which organization a customer of the provider is; the first word stays. */
+export async function bindCustomer(db: Database, customer: string, organization: string, now: number): Promise<void> {
+  await db
+    .insertInto('customer')
+    .values({ customer, organization, created: now })
+    .onConflict(conflict => conflict.column('customer').doNothing())
+    .execute()
+}
+
+/** The organization's customer at the provider: the latest of several. */
+export async function customerOf(db: Database, organization: string): Promise<string | null> {
+  const found = await db
+    .selectFrom('customer')
+    .select('customer')
+    .where('organization', '=', organization)
+    .orderBy('created', 'desc')
+    .orderBy('customer')
+    .limit(1)
+    .executeTakeFirst()
+  return found?.customer ?? null
+}
+
+/** The organization of a row: its own, that of its customer, or that of the payment that it is about. */
+export async function organizationOf(
+  db: Database,
+  { organization, customer, payment }: Pick<Payment, 'organization' | 'customer' | 'payment'>,
+): Promise<string | null> {
+  if (organization !== null) return organization
+  if (customer !== null) {
+    const bound = await db
+      .selectFrom('customer')
+      .select('organization')
+      .where('customer', '=', customer)
+      .executeTakeFirst()
+    if (bound) return bound.organization
+  }
+  if (payment === null) return null
+  const of = await db
+    .selectFrom('payment')
+    .select(['organization', 'customer'])
+    .where('payment', '=', payment)
+    .where('kind', '=', 'settled')
+    .executeTakeFirst()
+  return of ? organizationOf(db, { ...of, payment: null }) : null
+}
+
+/** At most so many values in one question to the database. */
+const TOGETHER = 500
+
+/** All rows of an organization. */
+export async function paymentsOf(db: Database, organization: string): Promise<Payment[]> {
+  const own = await db
+    .selectFrom('payment')
+    .selectAll()
+    .where(eb =>
+      eb.or([
+        eb('organization', '=', organization),
+        eb.and([
+          eb('organization', 'is', null),
+          eb(
+            'customer',
+            'in',
+            eb.selectFrom('customer').select('customer.customer').where('customer.organization', '=', organization),
+          ),
+        ]),
+      ]),
+    )
+    .execute()
+  const settled = own.flatMap(({ kind, payment }) => (kind === 'settled' && payment !== null ? [payment] : []))
+  const rows = new Map(own.map(row => [row.id, row]))
+  for (let i = 0; i < settled.length; i += TOGETHER) {
+    const about = await db
+      .selectFrom('payment')
+      .selectAll()
+      .where('payment', 'in', settled.slice(i, i + TOGETHER))
+      .where('organization', 'is', null)
+      .where('customer', 'is', null)
+      .execute()
+    for (const row of about) rows.set(row.id, row)
+  }
+  return [...rows.values()].sort((a, b) => a.time - b.time || (a.id < b.id ? -1 : 1))
+}
+
+export interface Counted {
+  /** What arrived in all, in cents. */
+  arrived: number
+  /** What counts of it: without refunds and lost disputes. */
+  counted: number
+  /** What counts of each payment, by the payment's id; a payment never counts below nothing. */
+  payments: Map<string, number>
+}
+
+/** Of two states that came in one second, the later in this list is the end of it. */
+const ORDER: readonly Payment['state'][] = ['', 'open', 'made', 'won', 'failed', 'lost']
+const TAKEN: readonly Payment['state'][] = ['made', 'lost']
+
+/** What counts of rows: the same in whatever order they came, and however often. */
+export function countOf(rows: readonly Payment[]): Counted {
+  const objects = new Map<string, Payment>()
+  for (const row of rows) {
+    if (row.currency !== COUNTED_CURRENCY) continue
+    const name = `${row.kind} ${row.object}`
+    const known = objects.get(name)
+    if (!known || later(row, known)) objects.set(name, row)
+  }
+  const payments = new Map<string, number>()
+  let arrived = 0
+  let counted = 0
+  for (const { kind, payment, amount } of objects.values()) {
+    if (kind === 'settled' && payment !== null) payments.set(payment, (payments.get(payment) ?? 0) + amount)
+    if (kind === 'settled' || (kind === 'adjustment' && amount > 0)) arrived += amount
+    if (kind === 'settled' || kind === 'adjustment') counted += amount
+  }
+  for (const { kind, state, payment, amount } of objects.values()) {
+    if ((kind !== 'refund' && kind !== 'dispute') || !TAKEN.includes(state)) continue
+    const left = payment === null ? undefined : payments.get(payment)
+    // More than a payment can be asked back by a refund and a dispute of the same; it takes nothing from other payments.
+    const taken = left === undefined ? amount : Math.min(amount, left)
+    if (left !== undefined) payments.set(payment!, left - taken)
+    counted -= taken
+  }
+  return { arrived, counted, payments }
+}
+
+function later(a: Payment, b: Payment): boolean {
+  if (a.time !== b.time) return a.time > b.time
+  const [x, y] = [ORDER.indexOf(a.state), ORDER.indexOf(b.state)]
+  if (x !== y) return x > y
+  return a.id > b.id
+}
