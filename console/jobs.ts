@@ -22,13 +22,13 @@ const JOBS: readonly { every: number; run(parts: Parts): Promise<void> }[] = [
   { every: 60 * MINUTE, run: ({ db, config, now }) => sweep(db, config.sessions, now()) },
 ]
 
-/** Starts them. Each waits for its own last run. @returns what stops them */
+/** Starts them: what the console before left undone is done at once. Each waits for its own last run. @returns what stops them */
 export function startJobs(parts: Parts): () => void {
   const timers = JOBS.map(({ every, run }) => {
     let running = false
     // What goes wrong every second is told once, until it goes right.
     let told = ''
-    return setInterval(() => {
+    const tick = () => {
       if (running) return
       running = true
       parts.later(async () => {
@@ -43,7 +43,9 @@ export function startJobs(parts: Parts): () => void {
           running = false
         }
       })
-    }, every).unref()
+    }
+    tick()
+    return setInterval(tick, every).unref()
   })
   return () => {
     for (const timer of timers) clearInterval(timer)

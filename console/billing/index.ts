@@ -5,7 +5,6 @@ import { page } from '../views/layout.ts'
 import { badge, dollars, empty, form, input, meter } from '../views/parts.ts'
 import { type Answer, FormFault, get, type Html, type MemberVisit, type Page, post, see } from '../web/visit.ts'
 import { centsOf, usdOf } from './config.ts'
-import { csv } from './csv.ts'
 import { openHold } from './moves.ts'
 import { countOf, paymentsOf } from './payments.ts'
 import { limitsOfPlans } from './plans.ts'
@@ -20,7 +19,6 @@ export const billing: Page = {
     get.member('/billing', 'billing.see', show),
     get.member('/billing/portal', 'billing.change', portal),
     post.member('/billing/checkout', 'billing.change', checkout, show),
-    get.member('/billing/usage.csv', 'billing.see', usageCsv),
     post.machine('/webhooks/stripe', webhook),
   ],
 }
@@ -40,15 +38,13 @@ async function show(visit: MemberVisit): Promise<Answer> {
   const from = Math.max(0, Math.floor(Number(url.searchParams.get('from') ?? 0)) || 0)
   const latest = rows.toReversed()
   const shown = latest.slice(from, from + SHOWN)
-  const path = `/o/${here.id}/billing`
   return page(
     visit,
     'Billing',
     html`<div class="cards">
         <div class="card"><h2>Paid</h2><span class="figure">${usd(counted)}</span>
           <span class="muted">without refunds and lost disputes</span></div>
-        <div class="card"><h2>Used this month</h2><span class="figure">${spend_usd ? dollars(spend_usd.month) : '–'}</span>
-          <a href="${path}/usage.csv">By day and model (CSV)</a></div>
+        <div class="card"><h2>Used this month</h2><span class="figure">${spend_usd ? dollars(spend_usd.month) : '–'}</span></div>
         ${
           mode === 'prepaid' && balance
             ? html`<div class="card"><h2>Left of the balance</h2><span class="figure">${dollars(balance.left_nano_usd / 1e9)}</span>
@@ -141,19 +137,4 @@ async function checkout(visit: MemberVisit): Promise<Answer> {
     html`<div class="card narrow"><p>You pay ${usd(amount)} for ${here.name} on a page of Stripe.</p>
       <p><a class="button main" href="${link}">Go to Stripe</a> <a href="/o/${here.id}/billing">Back</a></p></div>`,
   )
-}
-
-/** The columns that are a customer's: what a provider charges is not in them. */
-const COLUMNS = ['requests', 'input', 'cached', 'output', 'reasoning', 'searches', 'cost_usd'] as const
-
-async function usageCsv({ gateway, organization: here, url, now }: MemberVisit): Promise<Answer> {
-  const month = /^\d{4}-(0[1-9]|1[0-2])$/.exec(url.searchParams.get('month') ?? '')?.[0]
-  const shown = month ?? new Date(now).toISOString().slice(0, 7)
-  const [year, number] = shown.split('-').map(Number) as [number, number]
-  const [since, until] = [Date.UTC(year, number - 1), Date.UTC(year, number)].map(at => new Date(at).toISOString())
-  const usage = await gateway.usage({ since: since!, until: until!, group_by: 'day,model' })
-  return csv(`usage-${here.id}-${shown}.csv`, [
-    ['day', 'model', ...COLUMNS],
-    ...usage.map(row => [row.day, row.model, ...COLUMNS.map(name => row[name])]),
-  ])
 }

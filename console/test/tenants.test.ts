@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import type { TestGateway } from '../../test/e2e/harness.ts'
+import { recordPayment } from '../billing/payments.ts'
 import type { SendRequest } from '../gateway.ts'
 import { sender } from '../gateway.ts'
 import { PAGES } from '../pages.ts'
@@ -32,8 +33,15 @@ const MAY: Record<Right, readonly Role[]> = {
   'organization.change': ['owner'],
 }
 
-/** Words that only members of an organization may read: they stand in its keys, members and events. */
-const SECRET_WORDS = ['alpha-label', 'alpha-owner@', 'alpha-invited@', 'Name of alpha', 'key_of_alpha']
+/** Words that only members of an organization may read: they stand in its keys, members, payments and events. */
+const SECRET_WORDS = [
+  'alpha-label',
+  'alpha-transfer',
+  'alpha-owner@',
+  'alpha-invited@',
+  'Name of alpha',
+  'key_of_alpha',
+]
 
 let gateway: TestGateway
 let c: TestConsole
@@ -58,9 +66,14 @@ before(async () => {
     const { db, now } = c.console.parts
     await invite(db, { email: `${id}-invited@example.com`, organization: id, role: 'viewer', inviter }, now())
   }
+  const { db } = c.console.parts
+  await recordPayment(db, {
+    ...{ id: 'alpha-row', provider: 'hand', kind: 'settled', state: '', organization: 'alpha', customer: null },
+    ...{ payment: 'alpha-row', object: 'alpha-row', amount: 500, currency: 'usd', time: 0, received: 0 },
+    ...{ person: null, note: 'alpha-transfer' },
+  })
   people.set('stranger', await c.person('stranger@example.com'))
   people.set('staff', await c.person('staff@example.com', { staff: true }))
-  const { db } = c.console.parts
   const invitation = await db
     .selectFrom('invitation')
     .selectAll()

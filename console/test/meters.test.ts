@@ -1,0 +1,379 @@
+/**
+ * Usage reaches Stripe's meters once: over kill -9 of a console at each place, sums that grow afterwards, meters that
+ * are missing, and answers that never came.
+ */
+import assert from 'node:assert/strict'
+import { type ChildProcess, spawn } from 'node:child_process'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { eventually } from '../../test/eventually.ts'
+import { freePort } from '../../test/ports.ts'
+import { meterUsage } from '../billing/meters.ts'
+import { openDatabase } from '../db/database.ts'
+import type { Database } from '../db/tables.ts'
+import { type AdminQuestion, type AdminStandIn, startAdmin } from './admin-stand-in.ts'
+import { startConsole, type TestConsole } from './kit.ts'
+import { type MeterEvent, StripeStandIn } from './stripe-stand-in.ts'
+
+const HOUR = 3_600_000
+const METERS = ', meters: [{ event_name: cost, value: cost }, { event_name: tokens, value: output }]'
+
+let stripe: StripeStandIn
+let admin: AdminStandIn
+let answer: (question: AdminQuestion) => unknown
+before(async () => {
+  stripe = await StripeStandIn.start()
+  admin = await startAdmin(question => answer(question))
+})
+after(async () => {
+  await stripe?.close()
+  await admin?.close()
+})
+
+interface Use {
+  organization: string
+  model: string
+  hour: number
+  cost_usd: string
+  output: number
+}
+
+const hourName = (time: number) => `${new Date(time).toISOString().slice(0, 13)}:00Z`
+
+/** What the gateway says of this use. */
+function usageOf(uses: readonly Use[], query: URLSearchParams) {
+  assert.equal(query.get('group_by'), 'hour,organization,model')
+  const [since, until] = ['since', 'until'].map(name => Date.parse(query.get(name)!)) as [number, number]
+  const found = uses.filter(({ hour }) => hour >= since && hour < until)
+  return { usage: found.map(({ hour, ...use }) => ({ ...use, hour: hourName(hour), requests: 1, input: 5 })) }
+}
+
+const gatewayOf =
+  (uses: () => readonly Use[], billing: (id: string) => string | null = () => null) =>
+  (question: AdminQuestion) => {
+    const { path, query } = question
+    if (path === 'usage') return usageOf(uses(), query)
+    const [, id, ...more] = path.split('/')
+    if (path.startsWith('organizations/') && more.length === 0)
+      return { id, place: 'store', plan: 'beta', billing: billing(id!) }
+    return null
+  }
+
+/** What was taken, as sums by organization's customer, hour and meter. */
+function sums(events: Iterable<MeterEvent>): Record<string, number> {
+  const found: Record<string, number> = {}
+  for (const { customer, event_name, timestamp, value } of events) {
+    const name = `${customer} ${event_name} ${timestamp}`
+    found[name] = (found[name] ?? 0) + value
+  }
+  return found
+}
+
+async function addOrganizations(db: Database, ids: readonly string[]) {
+  for (const id of ids) {
+    await db.insertInto('organization').values({ id, name: id, created: 0, creator: null, deleted: null }).execute()
+    await db
+      .insertInto('customer')
+      .values({ customer: `cus_${id}`, organization: id, created: 0 })
+      .execute()
+  }
+}
+
+const expected = (uses: readonly Use[]) =>
+  sums(
+    uses.flatMap(({ organization, hour, cost_usd, output }) => {
+      const common = { identifier: '', customer: `cus_${organization}`, timestamp: hour / 1000 + 3599 }
+      return [
+        { ...common, event_name: 'cost', value: Math.round(Number(cost_usd) * 1e6) },
+        { ...common, event_name: 'tokens', value: output },
+      ]
+    }),
+  )
+
+test('kill -9 of the console at any place: each event is taken once', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-meters-'))
+  const port = await freePort()
+  const database = `sqlite:${join(folder, 'console.db')}`
+  writeFileSync(
+    join(folder, 'console.yaml'),
+    `listen: 127.0.0.1:${port}
+url: http://127.0.0.1:${port}
+database: ${database}
+gateway: { admin: "${admin.url}", token: a, staff_token: b }
+${stripe.yaml(METERS)}`,
+  )
+  const first = Math.floor(Date.now() / HOUR) * HOUR - 3 * HOUR
+  const uses = ['ash', 'elm', 'fir'].flatMap((organization, i) =>
+    [0, 1].map(n => ({
+      organization,
+      model: 'eb1-preview',
+      hour: first + n * HOUR,
+      cost_usd: `0.${i + 1}00${n}`,
+      output: 10 * i + n + 1,
+    })),
+  )
+  /** Lets time pass: claims of who was killed run out. */
+  const later = async (work: (db: Database) => Promise<unknown>) => {
+    const db = await openDatabase(database)
+    await work(db)
+    await db.destroy()
+  }
+  await later(async db => {
+    await addOrganizations(db, ['ash', 'elm', 'fir'])
+    const state = JSON.stringify({ from: first, read: first })
+    await db.insertInto('lease').values({ name: 'meters', holder: '', until: 0, state }).execute()
+  })
+
+  let child: ChildProcess | undefined
+  const ended = () => new Promise<void>(resolve => child!.once('exit', () => resolve()))
+  /** Kills the console at a place, and answers nothing there. */
+  const kill = () => child!.kill('SIGKILL')
+  const killed = () => {
+    kill()
+    return 'hang'
+  }
+  const normal = gatewayOf(() => uses)
+  let dead = 0
+  const places: Record<string, () => void> = {
+    'when it asks for usage': () => {
+      answer = question => (question.path === 'usage' ? killed() : normal(question))
+    },
+    'between two events that it writes down': () => {
+      answer = question => (question.path === 'organizations/fir' ? killed() : normal(question))
+    },
+    'before Stripe takes an event': () => {
+      stripe.before = event => event.identifier !== '' && kill()
+    },
+    'when Stripe has taken one, and before it says so': () => {
+      stripe.after = () => kill()
+    },
+    'right after Stripe has answered some': () => {
+      let answered = 0
+      stripe.before = () => {
+        if (++answered === 3) setImmediate(kill)
+        return false
+      }
+    },
+  }
+  try {
+    for (const [place, arm] of Object.entries(places)) {
+      answer = normal
+      stripe.before = stripe.after = () => false
+      arm()
+      await later(async db => {
+        await db.updateTable('lease').set({ until: 0 }).execute()
+        await db.updateTable('metered').set({ due: 0 }).execute()
+      })
+      child = spawn(
+        process.execPath,
+        [join(import.meta.dirname, '../main.ts'), '--config', join(folder, 'console.yaml')],
+        {
+          stdio: ['ignore', 'ignore', 'inherit'],
+        },
+      )
+      await ended()
+      assert.equal(child!.signalCode, 'SIGKILL', place)
+      dead++
+    }
+    answer = normal
+    stripe.before = stripe.after = () => false
+    await later(async db => {
+      await db.updateTable('lease').set({ until: 0 }).execute()
+      await db.updateTable('metered').set({ due: 0 }).execute()
+    })
+    child = spawn(
+      process.execPath,
+      [join(import.meta.dirname, '../main.ts'), '--config', join(folder, 'console.yaml')],
+      {
+        stdio: ['ignore', 'ignore', 'inherit'],
+      },
+    )
+    await eventually(() => stripe.taken.size >= 12)
+    // Every row is noted as sent, those included that Stripe refused because it had them.
+    const db = await openDatabase(database)
+    await eventually(
+      async () => (await db.selectFrom('metered').select('id').where('sent', 'is', null).execute()).length === 0,
+    )
+    assert.equal((await db.selectFrom('metered').select('id').execute()).length, 12)
+    await db.destroy()
+    kill()
+    await ended()
+    assert.equal(dead, 5)
+    assert.equal(stripe.taken.size, 12)
+    assert.deepEqual(sums(stripe.taken.values()), expected(uses))
+    const sent = stripe.asked.filter(path => path.endsWith('/meter_events')).length
+    assert.ok(sent > 12, `some were sent again: ${sent}`)
+  } finally {
+    child?.kill('SIGKILL')
+    rmSync(folder, { recursive: true, force: true })
+  }
+})
+
+// ---- one console, whose clock a test moves --------------------------------------------------------------------------
+
+const T0 = Date.UTC(2026, 10, 26, 12)
+
+/** A console that starts at T0, with nothing of the tests before. */
+async function withConsole(
+  uses: () => readonly Use[],
+  work: (c: TestConsole, clock: { now: number }) => Promise<void>,
+  { billing, meters = METERS }: { billing?: (id: string) => string | null; meters?: string } = {},
+) {
+  const clock = { now: T0 }
+  stripe.taken.clear()
+  stripe.before = stripe.after = () => false
+  answer = gatewayOf(uses, billing)
+  const c = await startConsole(
+    { url: 'http://127.0.0.1:1', gateway: { adminAddress: admin.url } },
+    { yaml: stripe.yaml(meters), now: () => clock.now },
+  )
+  try {
+    // Its first run has noted from which hour on it reports.
+    const { db } = c.console.parts
+    const begun = db.selectFrom('lease').select('name').where('name', '=', 'meters').where('state', '<>', '')
+    await eventually(async () => (await begun.execute()).length === 1)
+    await work(c, clock)
+  } finally {
+    await c.close()
+  }
+}
+
+test('what comes late is one more event; what was before meters were configured, or is not on invoices, is none', async () => {
+  const use = (organization: string, hour: number, output: number): Use => ({
+    ...{ organization, model: 'eb1-preview', hour: T0 + hour * HOUR, cost_usd: '0.0000004', output },
+  })
+  let uses = [use('oak', -5, 7), use('oak', 0, 10), use('pre', 0, 10), use('gone', 0, 10)]
+  await withConsole(
+    () => uses,
+    async (c, clock) => {
+      const { parts } = c.console
+      await addOrganizations(parts.db, ['oak', 'pre'])
+      clock.now = T0 + HOUR
+      await meterUsage(parts)
+      assert.equal(stripe.taken.size, 0, 'an hour that has just ended may still grow')
+      clock.now = T0 + 1.2 * HOUR
+      await meterUsage(parts)
+      await meterUsage(parts)
+      const value = (events: MeterEvent[]) =>
+        events.map(({ customer, event_name, value }) => [customer, event_name, value])
+      // 0.4 millionths of a USD are none.
+      assert.deepEqual(value([...stripe.taken.values()]), [['cus_oak', 'tokens', 10]])
+      uses = [{ ...use('oak', 0, 25), cost_usd: '0.0000015' }, use('pre', 0, 30)]
+      clock.now = T0 + 3 * HOUR
+      await meterUsage(parts)
+      assert.deepEqual(sums(stripe.taken.values()), {
+        [`cus_oak tokens ${T0 / 1000 + 3599}`]: 25,
+        [`cus_oak cost ${T0 / 1000 + 3599}`]: 2,
+      })
+      // A gateway that lost its rows takes nothing back, and after three days an hour stays as it is.
+      uses = [use('oak', 0, 1)]
+      clock.now = T0 + 5 * HOUR
+      await meterUsage(parts)
+      uses = [use('oak', 0, 500)]
+      clock.now = T0 + 80 * HOUR
+      await meterUsage(parts)
+      assert.equal(stripe.taken.size, 3)
+    },
+    { billing: id => (id === 'pre' ? 'prepaid' : null) },
+  )
+})
+
+test('an organization without a customer gets one, with its name', async () => {
+  const uses: Use[] = [{ organization: 'new', model: 'm', hour: T0, cost_usd: '1.25', output: 3 }]
+  await withConsole(
+    () => uses,
+    async (c, clock) => {
+      const { parts } = c.console
+      await parts.db
+        .insertInto('organization')
+        .values({ id: 'new', name: 'New & Co', created: 0, creator: null, deleted: null })
+        .execute()
+      clock.now = T0 + 2 * HOUR
+      await meterUsage(parts)
+      const made = stripe.bodies.findLast(({ path }) => path === '/v1/customers')!.body
+      assert.deepEqual([made.get('name'), made.get('metadata[organization]')], ['New & Co', 'new'])
+      const [customer] = await parts.db.selectFrom('customer').select('customer').execute()
+      assert.deepEqual(
+        [...stripe.taken.values()].map(event => [event.customer, event.value]),
+        [
+          [customer!.customer, 1_250_000],
+          [customer!.customer, 3],
+        ],
+      )
+    },
+  )
+})
+
+test('a meter that Stripe does not have is told to staff, and its events wait', async () => {
+  const uses: Use[] = [{ organization: 'oak', model: 'm', hour: T0, cost_usd: '1', output: 3 }]
+  await withConsole(
+    () => uses,
+    async (c, clock) => {
+      const { parts } = c.console
+      await addOrganizations(parts.db, ['oak'])
+      clock.now = T0 + 2 * HOUR
+      await meterUsage(parts)
+      assert.equal(stripe.taken.size, 0)
+      assert.match(c.lines.join('\n'), /could not be sent to Stripe: No active meter found/)
+      // A refusal is an answer: nothing is unsure after days.
+      clock.now += 30 * HOUR
+      const staff = await c.person('staff@example.com', { staff: true })
+      assert.ok(!(await staff.get('/staff/billing')).body.includes('Usage that Stripe may have'))
+    },
+    { meters: ', meters: [{ event_name: no_such_meter, value: output }]' },
+  )
+})
+
+test('what got no answer for a day is not sent again by itself: staff decides', async () => {
+  const uses: Use[] = [{ organization: 'oak', model: 'm', hour: T0, cost_usd: '1', output: 3 }]
+  await withConsole(
+    () => uses,
+    async (c, clock) => {
+      const { parts } = c.console
+      await addOrganizations(parts.db, ['oak'])
+      clock.now = T0 + 2 * HOUR
+      // The console was killed when it had sent both, and was down for two days.
+      await meterUsage(parts)
+      const [cost, tokens] = [...stripe.taken.values()]
+      await parts.db.updateTable('metered').set({ sent: null, due: 0 }).execute()
+      stripe.taken.delete(cost!.identifier)
+      clock.now += 48 * HOUR
+      await meterUsage(parts)
+      assert.equal(stripe.taken.size, 1)
+      const staff = await c.person('staff@example.com', { staff: true })
+      assert.match((await staff.get('/staff/billing')).body, /Usage that Stripe may have/)
+      await staff.post(`/staff/billing/metered/${tokens!.identifier}/done`)
+      await staff.get('/staff/billing')
+      await staff.post(`/staff/billing/metered/${cost!.identifier}/again`)
+      await meterUsage(parts)
+      assert.deepEqual([...stripe.taken.keys()].sort(), [cost!.identifier, tokens!.identifier].sort())
+      assert.ok(!(await staff.get('/staff/billing')).body.includes('Usage that Stripe may have'))
+    },
+  )
+})
+
+test('staff gets the sums as CSV, and an answer that is too large is asked for in parts', async () => {
+  const uses: Use[] = [0, 5, 23].map(n => ({
+    organization: 'oak',
+    model: '=m',
+    hour: T0 - 12 * HOUR + n * HOUR,
+    cost_usd: '0.5',
+    output: n,
+  }))
+  await withConsole(
+    () => uses,
+    async c => {
+      const staff = await c.person('staff@example.com', { staff: true })
+      const { status, body, headers } = await staff.get('/staff/billing/usage.csv?day=2026-11-26')
+      assert.equal(status, 200)
+      assert.match(headers.get('content-disposition')!, /usage-2026-11-26\.csv/)
+      const [head, ...rows] = body.trim().split('\r\n')
+      assert.equal(head, 'hour,organization,model,requests,input,cached,output,reasoning,searches,cost_usd')
+      assert.equal(rows.length, 3)
+      assert.equal(rows[0]!.split(',')[2], "'=m", 'no formula for a spreadsheet')
+      assert.equal((await staff.get('/staff/billing/usage.csv?day=today')).status, 400)
+    },
+  )
+})
