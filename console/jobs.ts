@@ -3,7 +3,7 @@
  * is killed while it does.
  */
 import { meterUsage } from './billing/meters.ts'
-import { settleDue } from './billing/moves.ts'
+import { lookAgain, settleDue } from './billing/moves.ts'
 import { lookAtKeys } from './notices/keys.ts'
 import { sendNotices } from './notices/outbox.ts'
 import { readSpendNotices } from './notices/spend.ts'
@@ -19,6 +19,7 @@ const JOBS: readonly { every: number; run(parts: Parts): Promise<void> }[] = [
   { every: 10 * SECOND, run: readSpendNotices },
   { every: MINUTE, run: meterUsage },
   { every: MINUTE, run: lookAtKeys },
+  { every: 60 * MINUTE, run: lookAgain },
   { every: 60 * MINUTE, run: ({ db, config, now }) => sweep(db, config.sessions, now()) },
 ]
 

@@ -6,6 +6,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import type { Selectable } from 'kysely'
+import { underLease } from '../db/lease.ts'
 import type { Database, TierMoveTable } from '../db/tables.ts'
 import { GatewayRefused, type Organization } from '../gateway.ts'
 import { type NoticeMail, sendNotices, tellMembers, tellStaff } from '../notices/outbox.ts'
@@ -24,6 +25,8 @@ export const ACTOR = 'console:tiers'
 const CLAIM_MS = 60_000
 const PAUSE_MS = 1000
 const LONGEST_PAUSE_MS = 60_000
+/** A gateway that refuses does so until somebody changes something. */
+const REFUSED_PAUSE_MS = 600_000
 const AT_ONCE = 20
 
 /** Notes that an organization has to be looked at. Give the transaction that brings the news. */
@@ -34,6 +37,40 @@ export async function needsLook(db: Database, organization: string, now: number)
     .values({ organization, claimed: 0, ...fresh })
     .onConflict(conflict => conflict.column('organization').doUpdateSet(fresh))
     .execute()
+}
+
+const LEASE_MS = 60_000
+
+/** When tiers were opened, or their table is another one, everybody who has paid is looked at. */
+export async function lookAgain({ db, config, now }: Parts): Promise<void> {
+  await underLease(db, 'tiers', { now: now(), forMs: LEASE_MS }, async state => {
+    const tiers = JSON.stringify(config.tiers)
+    if (state === tiers || !config.tiers.open) return tiers
+    const paid = db
+      .selectFrom('payment')
+      .select('organization')
+      .where('organization', 'is not', null)
+      .union(db.selectFrom('customer').select('organization'))
+    await db
+      .insertInto('billing_work')
+      .columns(['organization', 'stamp', 'due', 'claimed', 'attempts'])
+      .expression(
+        db
+          .selectFrom(paid.as('paid'))
+          .select(eb => [
+            eb.ref('paid.organization').$notNull().as('organization'),
+            eb.val(randomUUID()).as('stamp'),
+            eb.cast<number>(eb.val(now()), 'bigint').as('due'),
+            eb.cast<number>(eb.val(0), 'bigint').as('claimed'),
+            eb.cast<number>(eb.val(0), 'bigint').as('attempts'),
+          ])
+          // SQLite reads ON CONFLICT behind a SELECT as a join unless there is a WHERE.
+          .where('paid.organization', 'is not', null),
+      )
+      .onConflict(conflict => conflict.column('organization').doNothing())
+      .execute()
+    return tiers
+  })
 }
 
 /** Looks at all organizations that are due. */
@@ -70,7 +107,8 @@ export async function settle(parts: Parts, organization: string): Promise<void> 
     } catch (error) {
       const fault = (error as Error).message
       tell(`billing of ${organization} (attempt ${attempts + 1}): ${fault}`)
-      const due = parts.now() + Math.min(PAUSE_MS * 2 ** Math.min(attempts, 10), LONGEST_PAUSE_MS)
+      const longest = error instanceof GatewayRefused ? REFUSED_PAUSE_MS : LONGEST_PAUSE_MS
+      const due = parts.now() + Math.min(PAUSE_MS * 2 ** Math.min(attempts, 20), longest)
       await work
         .set({ attempts: attempts + 1, due, fault })
         .where('stamp', '=', stamp)

@@ -107,9 +107,16 @@ export interface Counted {
   arrived: number
   /** What counts of it: without refunds and lost disputes. */
   counted: number
-  /** What counts of each payment, by the payment's id; a payment never counts below nothing. */
-  payments: Map<string, number>
+  /**
+   * What each part of it counts: by its payment, which never counts below nothing, else by its own id. Their sum is
+   * what counts.
+   */
+  parts: Map<string, number>
 }
+
+/** The part of what counts to which a row belongs. */
+export const partOf = ({ kind, payment, object }: Payment): string =>
+  kind === 'adjustment' || payment === null ? object : payment
 
 /** Of two states that came in one second, the later in this list is the end of it. */
 const ORDER: readonly Payment['state'][] = ['', 'open', 'made', 'won', 'failed', 'lost']
@@ -124,23 +131,24 @@ export function countOf(rows: readonly Payment[]): Counted {
     const known = objects.get(name)
     if (!known || later(row, known)) objects.set(name, row)
   }
-  const payments = new Map<string, number>()
+  const parts = new Map<string, number>()
   let arrived = 0
-  let counted = 0
-  for (const { kind, payment, amount } of objects.values()) {
-    if (kind === 'settled' && payment !== null) payments.set(payment, (payments.get(payment) ?? 0) + amount)
-    if (kind === 'settled' || (kind === 'adjustment' && amount > 0)) arrived += amount
-    if (kind === 'settled' || kind === 'adjustment') counted += amount
+  for (const row of objects.values()) {
+    const { kind, amount } = row
+    if (kind !== 'settled' && kind !== 'adjustment') continue
+    parts.set(partOf(row), (parts.get(partOf(row)) ?? 0) + amount)
+    arrived += Math.max(0, amount)
   }
-  for (const { kind, state, payment, amount } of objects.values()) {
+  // Of a payment that is not there yet, nothing is taken: its refund came first.
+  const settled = new Set(parts.keys())
+  for (const row of objects.values()) {
+    const { kind, state, payment, amount } = row
     if ((kind !== 'refund' && kind !== 'dispute') || !TAKEN.includes(state)) continue
-    const left = payment === null ? undefined : payments.get(payment)
+    if (payment === null) parts.set(row.object, -amount)
     // More than a payment can be asked back by a refund and a dispute of the same; it takes nothing from other payments.
-    const taken = left === undefined ? amount : Math.min(amount, left)
-    if (left !== undefined) payments.set(payment!, left - taken)
-    counted -= taken
+    else if (settled.has(payment)) parts.set(payment, Math.max(0, parts.get(payment)! - amount))
   }
-  return { arrived, counted, payments }
+  return { arrived, counted: [...parts.values()].reduce((sum, part) => sum + part, 0), parts }
 }
 
 function later(a: Payment, b: Payment): boolean {

@@ -41,9 +41,10 @@ async function lookAt(parts: Parts, organization: string, now: number): Promise<
   try {
     keys = await new Gateway(parts.send, organization, 'console').keys()
   } catch (error) {
-    // It is gone from the gateway.
-    if (error instanceof GatewayRefused && error.status === 404) return
-    throw error
+    if (!(error instanceof GatewayRefused)) throw error
+    // With 404 it is gone from the gateway. One that is refused is no reason to tell the others nothing.
+    if (error.status !== 404) parts.tell(`keys of ${organization}: ${error.message}`)
+    return
   }
   for (const key of keys) {
     const warning = warningOf(key, now)

@@ -71,6 +71,8 @@ const AT_ONCE = 20
 const CLAIM_MS = 120_000
 const PAUSE_MS = 30_000
 const LONGEST_PAUSE_MS = 3_600_000
+/** About a day. */
+const MOST_ATTEMPTS = 30
 
 /** Sends what is due. */
 export async function sendNotices(parts: Parts): Promise<void> {
@@ -103,8 +105,14 @@ async function sendNotice({ db, mail, config, now, tell }: Parts, id: string): P
     if (email !== undefined) await mail.deliver({ to: email, subject, text: body, messageId })
     await db.updateTable('notice').set({ sent: now() }).where('id', '=', id).execute()
   } catch (error) {
+    const over = attempts >= MOST_ATTEMPTS
     const due = now() + Math.min(PAUSE_MS * 2 ** (attempts - 1), LONGEST_PAUSE_MS)
-    await db.updateTable('notice').set({ due }).where('id', '=', id).execute()
-    tell(`mail "${subject}" could not be sent (attempt ${attempts}): ${(error as Error).message}`)
+    await db
+      .updateTable('notice')
+      .set(over ? { sent: now() } : { due })
+      .where('id', '=', id)
+      .execute()
+    const then = over ? '; it is given up' : ''
+    tell(`mail "${subject}" could not be sent (attempt ${attempts})${then}: ${(error as Error).message}`)
   }
 }

@@ -196,8 +196,8 @@ test('property: neither the order of events nor repetition changes what counts',
   fc.assert(
     fc.property(shuffled, ([rows, others]) => {
       const [a, b] = [countOf(rows), countOf(others)]
-      assert.deepEqual([a.arrived, a.counted, [...a.payments].sort()], [b.arrived, b.counted, [...b.payments].sort()])
-      assert.ok([...a.payments.values()].every(left => left >= 0))
+      assert.deepEqual([a.arrived, a.counted, [...a.parts].sort()], [b.arrived, b.counted, [...b.parts].sort()])
+      assert.ok([...a.parts.values()].every(left => left >= 0))
       assert.ok(a.counted <= a.arrived)
     }),
   )
