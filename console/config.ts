@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { dirname, resolve } from 'node:path'
-import { stripeField, tiersField } from './billing/config.ts'
+import { billersField, stripeField, tiersField } from './billing/config.ts'
 import { choice, duration, type Fault, group, list, optional, type Read, readYaml, text } from './yaml.ts'
 
 const url = (expects: string, fallback?: string) => text({ pattern: /^https?:\/\/[^\s/]+/, expects, fallback })
@@ -34,6 +34,7 @@ const FILE = group({
   signup: choice(['invite', 'waitlist', 'open'], 'invite'),
   model: anyText('the model in examples', 'eb1-preview'),
   plan: anyText('the plan that a new organization has', 'free'),
+  billing: choice(['standard', 'prepaid'], 'standard'),
   first_organization: optional(
     group({
       id: text({ pattern: ORGANIZATION_ID, expects: 'lower case letters, digits and -' }),
@@ -43,6 +44,7 @@ const FILE = group({
   ),
   tiers: tiersField,
   stripe: stripeField,
+  billers: billersField,
   sessions: group({ idle: duration('7d'), life: duration('30d') }),
   openid: list(
     group({

@@ -101,3 +101,13 @@ export const stripeField = optional(
   }),
 )
 export type StripeConfig = NonNullable<Read<typeof stripeField>>
+
+export const billersField = list(
+  group({
+    name: text({
+      pattern: /^(?!(stripe|hand)$)[a-z0-9-]{1,20}$/,
+      expects: 'a word for its address, but stripe and hand',
+    }),
+    secret: text({ pattern: /^.{16,}$/, expects: 'a secret of 16 characters and more' }),
+  }),
+)

@@ -1,14 +1,15 @@
-/** Billing: what was paid, the tier that it makes, and the way to pay. Stripe's webhook is here, too. */
+/** Billing: what was paid, the tier that it makes, and the way to pay. Webhooks of billers are here, too. */
 import { html } from 'hono/html'
 import { newId } from '../people/secrets.ts'
 import { page } from '../views/layout.ts'
 import { badge, dollars, empty, form, input, meter } from '../views/parts.ts'
 import { type Answer, FormFault, get, type Html, type MemberVisit, type Page, post, see } from '../web/visit.ts'
+import { billerWebhook } from './billers.ts'
 import { centsOf, usdOf } from './config.ts'
 import { openHold } from './moves.ts'
 import { countOf, paymentsOf } from './payments.ts'
 import { limitsOfPlans } from './plans.ts'
-import { checkoutLink, portalLink, stripeOf, webhook } from './stripe.ts'
+import { askStripe, checkoutLink, portalLink, webhook } from './stripe.ts'
 import { nextTier } from './tiers.ts'
 import { paymentsTable, tierTable, usd } from './views.ts'
 
@@ -20,6 +21,7 @@ export const billing: Page = {
     get.member('/billing/portal', 'billing.change', portal),
     post.member('/billing/checkout', 'billing.change', checkout, show),
     post.machine('/webhooks/stripe', webhook),
+    post.machine('/webhooks/billers/:name', billerWebhook),
   ],
 }
 
@@ -115,7 +117,7 @@ async function portal(visit: MemberVisit): Promise<Answer> {
   const { stripe } = parts.config
   if (stripe?.portal !== 'on')
     return page(visit, 'Invoices', empty('Invoices are not shown here. Ask who runs this service for them.'))
-  return see(await portalLink(parts, stripeOf(stripe), here.id))
+  return see(await askStripe(parts, here.id, stripe => portalLink(parts, stripe, here.id)))
 }
 
 /** A form may not lead to another site (`form-action`), so that the way on is a link. */
@@ -130,7 +132,8 @@ async function checkout(visit: MemberVisit): Promise<Answer> {
   if ((await gateway.organization()).billing !== 'prepaid')
     throw new FormFault('this organization has no balance: it pays its invoices')
   const id = /^[0-9a-z]{20,40}$/.exec(sent.get('id') ?? '')?.[0] ?? newId(visit.now)
-  const link = await checkoutLink(parts, stripeOf(stripe), { organization: here.id, amount, id })
+  const wish = { organization: here.id, amount, id }
+  const link = await askStripe(parts, here.id, stripe => checkoutLink(parts, stripe, wish))
   return page(
     visit,
     'Pay',

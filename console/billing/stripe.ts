@@ -4,7 +4,8 @@
  */
 import Stripe from 'stripe'
 import type { Database, PaymentTable } from '../db/tables.ts'
-import { type Answer, json, type MachineVisit, type Parts } from '../web/visit.ts'
+import { mayTry } from '../people/attempts.ts'
+import { type Answer, json, type MachineVisit, type Parts, Refusal } from '../web/visit.ts'
 import type { StripeConfig } from './config.ts'
 import { needsLook, settle } from './moves.ts'
 import { bindCustomer, COUNTED_CURRENCY, customerOf, organizationOf, recordPayment } from './payments.ts'
@@ -25,7 +26,7 @@ export function stripeOf({ key, api }: StripeConfig): Stripe {
 // ---- events ---------------------------------------------------------------------------------------------------------
 
 /** Seconds that a signature is good for: who records a request cannot send it again later. */
-const TOLERANCE_S = 300
+export const TOLERANCE_S = 300
 
 /**
  * Takes an event. Whatever is signed and understood is 200, whatever it means: Stripe sends again what is not, and turns
@@ -155,6 +156,27 @@ export async function ensureCustomer(parts: Parts, stripe: Stripe, organization:
   )
   await bindCustomer(db, made.id, organization, now())
   return (await customerOf(db, organization))!
+}
+
+/** Pages of Stripe that one organization may ask for: each makes something there. */
+const ASKED = { most: 60, per: 3_600_000 }
+
+/** Asks Stripe for a page for an organization. @throws Refusal when it does not give one */
+export async function askStripe(
+  parts: Parts,
+  organization: string,
+  ask: (stripe: Stripe) => Promise<string>,
+): Promise<string> {
+  const { db, config, now, tell } = parts
+  if (!(await mayTry(db, `stripe ${organization}`, ASKED, now())))
+    throw new Refusal(429, 'This was asked for often in the last hour. Try again later.')
+  try {
+    return await ask(stripeOf(config.stripe!))
+  } catch (error) {
+    if (!(error instanceof Stripe.errors.StripeError)) throw error
+    tell(`Stripe gives no page to ${organization}: ${error.message}`)
+    throw new Refusal(502, 'Stripe does not answer as it should. Try again later; nothing was paid.')
+  }
 }
 
 /** The address of Stripe's portal, where a customer sees invoices and means of payment. It is good for some minutes. */

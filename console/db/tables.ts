@@ -168,7 +168,8 @@ export interface EventTable {
 export interface PaymentTable {
   /** The provider's id of the event; one of our own for a row by hand. */
   id: string
-  provider: 'stripe' | 'hand'
+  /** `stripe`, `hand`, or the name of another biller. */
+  provider: string
   kind: 'settled' | 'refund' | 'dispute' | 'adjustment'
   /** As of this event: a refund is `made` or `failed`, a dispute `open`, `won` or `lost`; anything else is ''. */
   state: '' | 'made' | 'failed' | 'open' | 'won' | 'lost'

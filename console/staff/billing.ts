@@ -1,13 +1,13 @@
 /** Staff: reviews, holds, payments by hand, and what could not be carried out. */
 import { html } from 'hono/html'
 import { centsOf, usdOf } from '../billing/config.ts'
-import { csv } from '../billing/csv.ts'
 import { sumsByHour, unsureMetered } from '../billing/meters.ts'
 import { decideReview, liftHold, needsLook, setHold, settle, standingOf } from '../billing/moves.ts'
 import { bindCustomer, COUNTED_CURRENCY, recordPayment } from '../billing/payments.ts'
 import { amountOf, kindOf, usd } from '../billing/views.ts'
 import { note } from '../people/events.ts'
 import { newId } from '../people/secrets.ts'
+import { csv } from '../usage/csv.ts'
 import { page } from '../views/layout.ts'
 import { badge, button, empty, form, input, select, table, time } from '../views/parts.ts'
 import {
@@ -335,8 +335,13 @@ async function usageCsv({ parts, url, session, now }: PersonVisit): Promise<Answ
   const since = /^\d{4}-\d{2}-\d{2}$/.test(day) ? Date.parse(day) : Number.NaN
   if (Number.isNaN(since)) throw new FormFault('day: write a day such as 2026-11-26')
   const sums = await sumsByHour(new StaffGateway(parts.config, `user:${session.person}`), since, since + DAY)
-  return csv(`usage-${day}.csv`, [
-    ['hour', 'organization', 'model', ...COLUMNS],
-    ...sums.map(sum => [sum.hour, sum.organization, sum.model, ...COLUMNS.map(name => sum[name])]),
-  ])
+  const rows = sums.map(sum => [sum.hour, sum.organization, sum.model, ...COLUMNS.map(name => sum[name])])
+  return {
+    status: 200,
+    headers: {
+      'content-type': 'text/csv; charset=utf-8',
+      'content-disposition': `attachment; filename="usage-${day}.csv"`,
+    },
+    body: csv(['hour', 'organization', 'model', ...COLUMNS], rows),
+  }
 }

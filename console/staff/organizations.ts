@@ -47,7 +47,8 @@ export async function openOrganization(
   now: number,
 ): Promise<void> {
   const { id, plan, name } = made
-  await new StaffGateway(config, `user:${owner.id}`).create(id, { plan, name })
+  const prepaid = config.billing === 'prepaid' && { billing: 'prepaid' }
+  await new StaffGateway(config, `user:${owner.id}`).create(id, { plan, name, ...prepaid })
   await takeOver(db, { ...made, owner }, address, now)
 }
 

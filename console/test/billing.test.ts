@@ -8,8 +8,13 @@ import type { AddressInfo } from 'node:net'
 import { after, before, test } from 'node:test'
 import type { TestGateway } from '../../test/e2e/harness.ts'
 import { eventually } from '../../test/eventually.ts'
+import { meterUsage } from '../billing/meters.ts'
+import { lookAgain } from '../billing/moves.ts'
 import { bindCustomer } from '../billing/payments.ts'
+import { readSpendNotices } from '../notices/spend.ts'
+import { personByEmail } from '../people/persons.ts'
 import { StaffGateway } from '../staff/gateway.ts'
+import { openOrganization } from '../staff/organizations.ts'
 import { gatewayForConsole, startConsole, type TestConsole, type Visitor } from './kit.ts'
 import { deliver, StripeStandIn, signatureOf } from './stripe-stand-in.ts'
 
@@ -17,6 +22,8 @@ let gateway: TestGateway
 let stripe: StripeStandIn
 let c: TestConsole
 let staff: Visitor & { id: string }
+/** Of the console's clock, ms. */
+let shift = 0
 /** Stands before the gateway's admin listener. */
 let door: Door
 
@@ -52,7 +59,12 @@ before(async () => {
   const adminAddress = `http://127.0.0.1:${(door.server.address() as AddressInfo).port}`
   c = await startConsole(
     { url: gateway.url, gateway: { adminAddress } },
-    { yaml: `tiers: on\n${stripe.yaml(', checkout: on')}` },
+    {
+      yaml: `tiers: on
+billers: [{ name: bank, secret: a-secret-of-the-bank }]
+${stripe.yaml(', checkout: on, meters: [{ event_name: cost, value: cost }, { event_name: out, value: output }]')}`,
+      now: () => Date.now() + shift,
+    },
   )
   staff = await c.person('staff@example.com', { staff: true })
 })
@@ -417,8 +429,155 @@ test('roles: billing pays, developers and viewers see nothing of it', async () =
   }
 })
 
+test('another biller reports payments as Stripe does, signed with a secret of its own', async () => {
+  await c.organization('banked', 'free')
+  const owner = await c.member('banked', 'banked@example.com', 'owner')
+  const report = async (event: Record<string, unknown>, { secret = 'a-secret-of-the-bank', name = 'bank' } = {}) => {
+    const body = JSON.stringify(event)
+    const answer = await fetch(`${c.url}/webhooks/billers/${name}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', 'sluice-signature': signatureOf(body, { secret }) },
+      body,
+    })
+    return { status: answer.status, body: (await answer.json()) as any }
+  }
+  const paid = { id: 'b1', kind: 'settled', organization: 'banked', amount: 6000, currency: 'usd', note: 'Transfer 9' }
+  assert.equal((await report(paid, { secret: 'a-secret-of-no-one' })).status, 400)
+  assert.equal((await report(paid, { name: 'other' })).status, 400)
+  assert.equal((await report(paid, { name: 'other', secret: 'none' })).status, 400)
+  for (const [more, words] of [
+    [{ id: 'a b' }, 'id: 1 to 64'],
+    [{ kind: 'gift' }, 'kind: one of'],
+    [{ amount: 1.5 }, 'amount: a whole number'],
+    [{ amount: -1 }, 'amount: above 0'],
+    [{ currency: 'eur' }, 'currency: usd'],
+    [{ organization: 7 }, 'organization: its id'],
+    [{ kind: 'refund', state: 'won' }, 'state: one of made, failed'],
+    [{ kind: 'refund', state: 'made' }, 'payment: the id'],
+    [{ kind: 'refund', state: 'made', payment: 'b1' }, 'object: the id of the refund'],
+    [{ note: 5 }, 'note: text'],
+    [{ time: 'now' }, 'time: Unix seconds'],
+  ] as const) {
+    const { status, body } = await report({ ...paid, ...more })
+    assert.equal(status, 400)
+    assert.ok(body.error.startsWith(words), body.error)
+  }
+  assert.equal((await report({ ...paid, organization: 'not-yet' })).status, 409)
+  assert.deepEqual((await report(paid)).body, { received: true, counted: true, repeated: false })
+  assert.equal((await report(paid)).body.repeated, true)
+  await becomes('banked', 'tier2')
+  await report({ id: 'b2', kind: 'refund', state: 'made', payment: 'b1', object: 'r1', amount: 1000, currency: 'usd' })
+  await becomes('banked', 'tier2')
+  await eventually(async () => (await paidFor(owner, 'banked')) === '$50.00')
+})
+
+test('a new organization that is prepaid: signed up, paid, served', async () => {
+  const { db, config } = c.console.parts
+  const person = await c.person('self@example.com')
+  const self = (await personByEmail(db, 'self@example.com'))!
+  const made = { id: 'self', name: 'Self', plan: 'free', owner: self }
+  await openOrganization(db, { ...config, billing: 'prepaid' }, made, '', Date.now())
+  await person.get('/o/self/keys/new')
+  const seen = await person.post('/o/self/keys/new', { id: person.field('id') })
+  const secret = /<code id="secret">(sk-[\w-]+)<\/code>/.exec(seen.body)![1]
+  const ask = async () => {
+    const body = { model: 'eb1-preview', max_tokens: 1, messages: [{ role: 'user', content: 'Hi' }] }
+    const reply = await gateway.post('/v1/chat/completions', body, { authorization: `Bearer ${secret}` })
+    await reply.text()
+    return reply.status
+  }
+  await eventually(async () => (await ask()) === 429, ask)
+  await send(stripe.paid('pi_self', 500, paidBy('self')))
+  await eventually(async () => (await ask()) === 200, ask)
+  assert.match((await person.get('/o/self/billing')).body, /Left of the balance/)
+})
+
+test('while Stripe is down the page says so, and nothing else is concerned', async () => {
+  const owner = await c.person('prepaid@example.com')
+  const { stripe: section } = c.console.parts.config
+  const { api } = section!
+  section!.api = 'http://127.0.0.1:1'
+  try {
+    const seen = await owner.get('/o/prepaid/billing/portal')
+    assert.equal(seen.status, 502)
+    assert.match(seen.body, /Stripe does not answer as it should/)
+    assert.equal((await owner.get('/o/prepaid/billing')).status, 200)
+  } finally {
+    section!.api = api
+  }
+})
+
+test('tiers that are opened look at everybody who has paid', async () => {
+  const { db, config } = c.console.parts
+  await c.organization('early', 'free')
+  config.tiers.open = false
+  await lookAgain(c.console.parts)
+  await send(stripe.paid('pi_early', 500, paidBy('early')))
+  await settled()
+  assert.equal(await planOf('early'), 'free')
+  assert.match(
+    (await (await c.member('early', 'e@example.com', 'owner')).get('/o/early/billing')).body,
+    /not open at the moment/,
+  )
+  config.tiers.open = true
+  await lookAgain(c.console.parts)
+  assert.ok((await db.selectFrom('billing_work').selectAll().where('organization', '=', 'early').execute()).length <= 1)
+  await becomes('early', 'tier1')
+  await settled()
+  await lookAgain(c.console.parts)
+  assert.deepEqual(await db.selectFrom('billing_work').selectAll().execute(), [])
+})
+
 test('rows of payments are never changed: the database refuses it', async () => {
   const { db } = c.console.parts
   await assert.rejects(db.updateTable('payment').set({ amount: 1 }).execute(), /added, and never changed/)
   await assert.rejects(db.deleteFrom('payment').execute(), /added, and never changed/)
+})
+
+test('use of the running gateway reaches Stripe, and a mail tells of a spend limit', async () => {
+  await c.organization('metered', 'tier1')
+  const owner = await c.member('metered', 'metered@example.com', 'owner')
+  await asStaff().change('metered', () => ({ limits: { daily_spend_usd: '0.001' } }))
+  await owner.get('/o/metered/keys/new')
+  const made = await owner.post('/o/metered/keys/new', { id: owner.field('id') })
+  const secret = /<code id="secret">(sk-[\w-]+)<\/code>/.exec(made.body)![1]
+  const ask = async () => {
+    const body = { model: 'eb1-preview', max_tokens: 10, messages: [{ role: 'user', content: 'Hi' }] }
+    const reply = await gateway.post('/v1/chat/completions', body, { authorization: `Bearer ${secret}` })
+    await reply.text()
+    return reply.status
+  }
+  await eventually(async () => (await ask()) === 200)
+  await eventually(async () => (await ask()) === 429)
+  const rows = (await gateway.ledger()).filter(row => row.organization === 'metered')
+  const cost = rows.reduce((sum, row) => sum + row.cost, 0)
+  assert.ok(cost > 0)
+
+  shift = 2 * 3_600_000
+  const customer = async () =>
+    (await c.console.parts.db.selectFrom('customer').selectAll().where('organization', '=', 'metered').execute())[0]
+      ?.customer
+  await eventually(async () => {
+    await meterUsage(c.console.parts)
+    const known = await customer()
+    return [...stripe.taken.values()].filter(event => event.customer === known).length === 2
+  })
+  const taken = [...stripe.taken.values()].filter(({ customer: of }) => of.startsWith('cus_'))
+  const known = await customer()
+  const value = (name: string) => taken.find(event => event.customer === known && event.event_name === name)!.value
+  assert.equal(value('cost'), Math.round(cost / 1000))
+  assert.equal(
+    value('out'),
+    rows.reduce((sum, row) => sum + row.output, 0),
+  )
+
+  await eventually(async () => {
+    await readSpendNotices(c.console.parts)
+    return c.mails.some(
+      ({ to, subject }) => to === 'metered@example.com' && /100 % of the daily spend limit/.test(subject),
+    )
+  })
+  // The table of tiers has the limits that the gateway has.
+  const page = (await owner.get('/o/metered/billing')).body
+  assert.match(page, /Tier 3[\s\S]*?\$1,000\.00[\s\S]*?240[\s\S]*?300,000[\s\S]*?120,000/)
 })
