@@ -65,6 +65,22 @@ async function show(visit: MemberVisit): Promise<Answer> {
   )
 }
 
+/** For the overview: the tier, and what is missing to the next; nothing where tiers are not open or it is none. */
+export async function tierLine({ db, parts, organization: here }: MemberVisit, plan: string): Promise<Html | ''> {
+  const { open, table } = parts.config.tiers
+  const tier = table.find(one => one.plan === plan)
+  if (!open || !tier) return ''
+  const [rows, hold] = await Promise.all([paymentsOf(db, here.id), openHold(db, here.id)])
+  const next = nextTier(table, plan, countOf(rows).counted)
+  return html`<span class="muted">${tier.name}${hold || next === null ? '' : `, ${missingTo(next)}`}</span>
+    <a href="/o/${here.id}/billing">Billing</a>`
+}
+
+const missingTo = ({ tier, missing }: NonNullable<ReturnType<typeof nextTier>>): string =>
+  missing > 0
+    ? `${usd(missing)} more to ${tier.name}`
+    : `enough for ${tier.name}, which comes after a ${tier.activation}`
+
 function tierNow({ parts }: MemberVisit, plan: string, counted: number, held: boolean): Html {
   const { open, table } = parts.config.tiers
   const tier = table.find(one => one.plan === plan)
@@ -78,11 +94,8 @@ function tierNow({ parts }: MemberVisit, plan: string, counted: number, held: bo
     return html`${name}<p class="alert bad" role="status">A hold stands: the tier does not rise until we have lifted it. Write to us
       if you do not know why.</p>`
   if (next === null) return html`${name}<p>It is the highest.</p>`
-  const { tier: above, missing } = next
-  const words =
-    missing > 0
-      ? `${usd(missing)} more to ${above.name}`
-      : `enough for ${above.name}, which comes after a ${above.activation}`
+  const { tier: above } = next
+  const words = missingTo(next)
   return html`${name}<div class="card meters">${meter(above.name, Math.max(0, Math.min(counted, above.basis)), above.basis, words)}</div>`
 }
 

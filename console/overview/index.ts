@@ -1,5 +1,6 @@
 /** The first page of an organization: what it spent, how near its limits are, and the first request. */
 import { html } from 'hono/html'
+import { tierLine } from '../billing/index.ts'
 import { limitMeters } from '../limits/meters.ts'
 import { spendChart } from '../usage/chart.ts'
 import { daysOf, queryOf, rangeOf } from '../usage/range.ts'
@@ -37,6 +38,7 @@ async function show(visit: MemberVisit): Promise<Answer> {
       <div class="card"><h2>Spend this month</h2><span class="figure">${spend_usd ? dollars(spend_usd.month) : '–'}</span>
         <span class="muted">${monthly ? `of ${dollars(monthly.capacity_usd!)}` : 'without a limit'}; today ${spend_usd ? dollars(spend_usd.day) : '–'}</span></div>
       <div class="card"><h2>Plan</h2><span class="figure">${plan}</span>
+        ${visit.may('billing.see') ? await tierLine(visit, plan) : ''}
         ${visit.may('limits') ? html`<a href="${path}/limits">Its limits</a>` : ''}</div>
       <div class="card"><h2>Keys</h2><span class="figure">${live.length}</span>
         ${visit.may('keys.see') ? html`<a href="${path}/keys">All keys</a>` : ''}</div>

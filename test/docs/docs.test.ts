@@ -27,13 +27,20 @@ const commands = pages.flatMap(page =>
 /** Plugin files that a page tells the reader to write; test/e2e/plugins.test.ts runs those pages. */
 const OWN_PLUGINS = /plugins: \[\.\/|my-plugins\//
 
+/** Variables of console.yaml whose form is checked. */
+const VARIABLES: Record<string, string> = {
+  STRIPE_KEY: 'rk_live_1',
+  STRIPE_WEBHOOK_SECRET: 'whsec_1',
+  BANK_SECRET: 'sixteen-and-more',
+}
+
 describe('YAML', () => {
   for (const { at, text } of blocksOf('yaml')) {
     if (OWN_PLUGINS.test(text)) continue
     if (text.startsWith('# console.yaml\n')) {
       test(`${at} loads`, () => {
-        const env = new Proxy({}, { get: () => 'x' })
-        assert.equal(parseConfig(text, 'console.yaml', env).mail.from, 'Example <console@example.com>')
+        const env = new Proxy({}, { get: (_, name: string) => VARIABLES[name] ?? 'x' })
+        assert.doesNotThrow(() => parseConfig(text, 'console.yaml', env))
       })
       continue
     }
