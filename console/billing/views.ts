@@ -27,11 +27,18 @@ export function kindOf({ kind, state, currency }: Payment): Html {
   return html`${KINDS[kind]}${words ? html` <span class="muted">${words}</span>` : ''}`
 }
 
-/** An amount with its sign: refunds and disputes take away. */
-export function amountOf({ kind, amount, currency }: Payment): string {
-  const signed = kind === 'refund' || kind === 'dispute' ? -amount : amount
-  if (currency !== COUNTED_CURRENCY) return `${signed} ${currency.toUpperCase()} (smallest unit)`
-  return usd(signed)
+/** An amount with its sign: refunds and lost disputes take away, others are shown as what they are about. */
+export function amountOf({ kind, state, amount, currency }: Payment): string {
+  const takes = (kind === 'refund' && state === 'made') || state === 'lost'
+  const signed = takes ? -amount : amount
+  return currency === COUNTED_CURRENCY ? usd(signed) : inCurrency(signed, currency)
+}
+
+/** @param amount in the smallest unit, which is a cent for most currencies and a whole yen for some */
+function inCurrency(amount: number, currency: string): string {
+  if (!/^[a-z]{3}$/.test(currency)) return `${amount} ${currency}`
+  const format = new Intl.NumberFormat('en-US', { style: 'currency', currency, currencyDisplay: 'code' })
+  return format.format(amount / 10 ** (format.resolvedOptions().maximumFractionDigits ?? 2))
 }
 
 /** Cents as `$5.00`, `−$5.00`. */
@@ -61,11 +68,11 @@ const COLUMNS = [
 
 /** @param plans limits by plan, as the gateway has them; null when they are not known now */
 export function tierTable(tiers: readonly Tier[], plan: string, plans: ReadonlyMap<string, Limits> | null): Html {
-  const limit = ({ plan }: Tier, name: string, show: (value: number | string) => string): string => {
+  const limit = ({ plan }: Tier, name: string, show: (value: number | string) => string, none = 'none'): string => {
     if (!plans) return '–'
     const limits = plans.get(plan)
     if (!limits) return 'not offered'
-    return limits[name] === undefined || limits[name] === null ? 'none' : show(limits[name])
+    return limits[name] === undefined || limits[name] === null ? none : show(limits[name])
   }
   return table(
     'Tiers',
@@ -73,7 +80,8 @@ export function tierTable(tiers: readonly Tier[], plan: string, plans: ReadonlyM
     tiers.map(tier => [
       html`${tier.name} ${tier.plan === plan ? badge('yours', 'good') : ''}`,
       tier.basis === 0 ? '–' : usd(tier.basis),
-      limit(tier, 'monthly_spend_usd', value => dollars(value)),
+      // A plan without one leaves it to the organization: "Custom" in the specification's table.
+      limit(tier, 'monthly_spend_usd', value => dollars(value), 'custom'),
       tier.activation === 'automatic' ? 'by itself' : `after a ${tier.activation}`,
       ...COLUMNS.map(([, name]) => limit(tier, name, value => Number(value).toLocaleString('en-US'))),
     ]),

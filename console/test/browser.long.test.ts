@@ -3,10 +3,10 @@ import assert from 'node:assert/strict'
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
-import axe from 'axe-core'
-import type { Browser, BrowserContextOptions, Page } from 'playwright-core'
+import type { Browser, BrowserContextOptions } from 'playwright-core'
 import { launch, type Opened, open, skip } from '../../test/admin/browser.ts'
 import type { TestGateway } from '../../test/e2e/harness.ts'
+import { faultsOf, fitsItsWidth } from './axe.ts'
 import { gatewayForConsole, startConsole, type TestConsole } from './kit.ts'
 
 /** Where `SLUICE_SCREENSHOTS=1` writes the pictures of docs/console.md. */
@@ -40,20 +40,6 @@ const freshConsole = () =>
   startConsole(gateway, { yaml: `first_organization: { id: first-${++count}, name: Acme, plan: beta }` })
 
 const firstLink = (c: TestConsole) => /http\S+\/first\/\S+/.exec(c.lines.join('\n'))![0]
-
-/** What axe finds, by rule and place. */
-async function faultsOf(page: Page): Promise<string[]> {
-  await page.evaluate(axe.source)
-  const { violations } = (await page.evaluate('axe.run(document, { resultTypes: ["violations"] })')) as any
-  return violations.flatMap(({ id, nodes }: any) =>
-    nodes.map(({ target, failureSummary }: any) => `${id} ${target}: ${failureSummary}`),
-  )
-}
-
-async function fitsItsWidth(page: Page, what: string): Promise<void> {
-  const [wide, seen] = (await page.evaluate('[document.documentElement.scrollWidth, innerWidth]')) as [number, number]
-  assert.ok(wide <= seen, `${what} is ${wide} px wide on ${seen}`)
-}
 
 /** Reads a streamed reply, as the request of the page asks for one. @returns its text */
 async function streamOf(example: string): Promise<string> {

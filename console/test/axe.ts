@@ -1,0 +1,18 @@
+/** What a page is held to in a browser. */
+import assert from 'node:assert/strict'
+import axe from 'axe-core'
+import type { Page } from 'playwright-core'
+
+/** What axe finds, by rule and place. */
+export async function faultsOf(page: Page): Promise<string[]> {
+  await page.evaluate(axe.source)
+  const { violations } = (await page.evaluate('axe.run(document, { resultTypes: ["violations"] })')) as any
+  return violations.flatMap(({ id, nodes }: any) =>
+    nodes.map(({ target, failureSummary }: any) => `${id} ${target}: ${failureSummary}`),
+  )
+}
+
+export async function fitsItsWidth(page: Page, what: string): Promise<void> {
+  const [wide, seen] = (await page.evaluate('[document.documentElement.scrollWidth, innerWidth]')) as [number, number]
+  assert.ok(wide <= seen, `${what} is ${wide} px wide on ${seen}`)
+}

@@ -1,0 +1,187 @@
+/** Billing in a real Chromium: every part of its pages, on its width and in its colours, for axe; paying without a script. */
+import assert from 'node:assert/strict'
+import { mkdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import type { Browser } from 'playwright-core'
+import { launch, open, skip } from '../../test/admin/browser.ts'
+import type { TestGateway } from '../../test/e2e/harness.ts'
+import { eventually } from '../../test/eventually.ts'
+import { setHold } from '../billing/moves.ts'
+import { recordPayment } from '../billing/payments.ts'
+import type { PaymentTable } from '../db/tables.ts'
+import { StaffGateway } from '../staff/gateway.ts'
+import { faultsOf, fitsItsWidth } from './axe.ts'
+import { gatewayForConsole, startConsole, type TestConsole, type Visitor } from './kit.ts'
+import { StripeStandIn } from './stripe-stand-in.ts'
+
+/** Where `SLUICE_SCREENSHOTS=1` writes the pictures of docs/console-billing.md. */
+const SCREENSHOTS = process.env['SLUICE_SCREENSHOTS'] ? join(import.meta.dirname, '../../docs/screenshots') : undefined
+
+let gateway: TestGateway
+let stripe: StripeStandIn
+let c: TestConsole
+let browser: Browser
+let person: Visitor & { id: string }
+before(async () => {
+  if (skip) return
+  gateway = await gatewayForConsole()
+  stripe = await StripeStandIn.start()
+  c = await startConsole(gateway, { yaml: `tiers: on\n${stripe.yaml(', checkout: on')}` })
+  browser = await launch()
+  if (SCREENSHOTS) mkdirSync(SCREENSHOTS, { recursive: true })
+  person = await c.person('ada@example.com', { staff: true })
+  await fill()
+})
+after(async () => {
+  await browser?.close()
+  await c?.close()
+  await stripe?.close()
+  await gateway?.close()
+})
+
+/** Something in every part of the pages. */
+async function fill(): Promise<void> {
+  const { db, now } = c.console.parts
+  await c.organization('held', 'tier1')
+  await c.member('held', 'ada@example.com', 'owner')
+  const limits = { unbilled_usd_per_day: '5' }
+  await new StaffGateway(c.config, 'test').create('oak', { plan: 'tier1', billing: 'prepaid', limits, name: 'Oak' })
+  await db
+    .insertInto('organization')
+    .values({ id: 'oak', name: 'Oak', created: 0, creator: null, deleted: null })
+    .execute()
+  await c.member('oak', 'ada@example.com', 'owner')
+  await setHold(db, { organization: 'held', note: 'Several cards in one hour', person: person.id }, now())
+  const row = (id: string, more: Partial<PaymentTable>): PaymentTable => ({
+    ...{
+      id,
+      provider: 'stripe',
+      kind: 'settled',
+      state: '',
+      organization: 'oak',
+      customer: null,
+      payment: id,
+      object: id,
+    },
+    ...{ amount: 2500, currency: 'usd', time: now(), received: now(), person: null, note: '' },
+    ...more,
+  })
+  await recordPayment(db, row('pi_3PqX1aB2', {}))
+  await recordPayment(
+    db,
+    row('re_3PqX9', { kind: 'refund', state: 'made', organization: null, payment: 'pi_3PqX1aB2', amount: 500 }),
+  )
+  await recordPayment(
+    db,
+    row('dp_1PqX7', { kind: 'dispute', state: 'open', organization: null, payment: 'pi_3PqX1aB2' }),
+  )
+  await recordPayment(db, row('pi_3PqEUR', { currency: 'eur' }))
+  await recordPayment(
+    db,
+    row('hand_1', { provider: 'hand', kind: 'adjustment', payment: null, amount: -120, note: 'Wrong transfer' }),
+  )
+  await recordPayment(db, row('pi_nobody', { organization: null, customer: 'cus_Q9nobody' }))
+  for (const [id, state] of [
+    ['large:0', 'open'],
+    ['larger:0', 'refused'],
+  ] as const)
+    await db
+      .insertInto('review')
+      .values({
+        id,
+        organization: id.split(':')[0]!,
+        plan: 'tier4',
+        state,
+        created: now(),
+        decided: null,
+        person: null,
+      })
+      .execute()
+  await db
+    .insertInto('billing_work')
+    .values({
+      organization: 'later',
+      stamp: 'x',
+      due: now() + 1e9,
+      claimed: 0,
+      attempts: 3,
+      fault: 'the gateway does not answer',
+    })
+    .execute()
+  await db
+    .insertInto('metered')
+    .values({
+      ...{
+        id: 'sluice_1',
+        organization: 'oak',
+        customer: 'cus_1',
+        model: 'eb1-preview',
+        hour: now() - 1e8,
+        event_name: 'cost',
+      },
+      ...{ amount: 5, total: 5, created: 0, tried: now() - 2e8, due: now() + 1e9, sent: null, fault: 'timeout' },
+    })
+    .execute()
+}
+
+async function pageAt(path: string, options: Parameters<typeof open>[2]) {
+  const opened = await open(browser, `${c.url}/healthz`, options)
+  const cookie = { name: 'sluice-session', value: person.cookies.get('sluice-session')!, url: c.url }
+  await opened.page.context().addCookies([cookie])
+  await opened.page.goto(c.url + path)
+  return opened
+}
+
+const SIZES = { desktop: { width: 1440, height: 900 }, phone: { width: 390, height: 844 } }
+
+for (const [size, viewport] of Object.entries(SIZES))
+  for (const colorScheme of ['light', 'dark'] as const)
+    test(`${size}, ${colorScheme}: axe finds nothing, and nothing is wider than the screen`, { skip }, async () => {
+      const { page, complaints, close } = await pageAt('/o/oak/billing', { viewport, colorScheme })
+      try {
+        for (const [name, path] of [
+          ['billing', '/o/oak/billing'],
+          ['billing-held', '/o/held/billing'],
+          ['staff-billing', '/staff/billing'],
+        ] as const) {
+          await page.goto(c.url + path)
+          assert.deepEqual(await faultsOf(page), [], path)
+          await fitsItsWidth(page, path)
+          if (SCREENSHOTS && name !== 'billing-held' && size === 'desktop' && colorScheme === 'light')
+            await page.screenshot({ path: join(SCREENSHOTS, `console-${name}-${viewport.width}.png`), fullPage: true })
+        }
+        assert.deepEqual(complaints, [])
+      } finally {
+        await close()
+      }
+    })
+
+test('without a script a customer pays, and staff grants a tier and writes a payment down, by keyboard', {
+  skip,
+}, async () => {
+  const { page, close } = await pageAt('/o/oak/billing', { viewport: SIZES.phone, javaScriptEnabled: false })
+  try {
+    await page.getByLabel('Amount, USD').fill('30')
+    await page.keyboard.press('Enter')
+    const link = page.getByRole('link', { name: 'Go to Stripe' })
+    await link.waitFor()
+    assert.match((await link.getAttribute('href'))!, /^https:\/\/checkout\.example\.com\//)
+    await page.goto(`${c.url}/staff/billing`)
+    await page.getByRole('button', { name: 'Grant Tier 4 for large', exact: true }).press('Enter')
+    await page.getByText('The tier is granted.').waitFor()
+    await page.getByLabel('Organization', { exact: true }).last().fill('oak')
+    await page.getByLabel('Amount', { exact: true }).fill('100.50')
+    await page.getByLabel('Reference', { exact: true }).fill('Transfer 4711')
+    await page.keyboard.press('Enter')
+    await page.getByText('The payment is added.').waitFor()
+    await page.goto(`${c.url}/o/oak/billing`)
+    await page.getByText('Transfer 4711').waitFor()
+    await eventually(async () => {
+      await page.goto(`${c.url}/o/oak/billing`)
+      return /You are at <strong>Tier 3/.test(await page.content())
+    })
+  } finally {
+    await close()
+  }
+})
