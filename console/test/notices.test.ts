@@ -6,7 +6,9 @@ import assert from 'node:assert/strict'
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test'
 import { eventually } from '../../test/eventually.ts'
 import { PostgresServer, skipWithoutPostgres } from '../../test/stores/postgres-server.ts'
-import { settle } from '../billing/moves.ts'
+import { meterUsage } from '../billing/meters.ts'
+import { lookAgain, settle, settleDue } from '../billing/moves.ts'
+import { recordPayment } from '../billing/payments.ts'
 import { underLease } from '../db/lease.ts'
 import type { Mail } from '../mail.ts'
 import { lookAtKeys, warningOf } from '../notices/keys.ts'
@@ -34,6 +36,7 @@ let keys: {
   hint: string
 }[] = []
 let plans = new Map<string, string>()
+let usage: { organization: string; model: string; hour: string; output: number; cost_usd: string }[] = []
 
 before(async () => {
   admin = await startAdmin(answer)
@@ -48,6 +51,7 @@ beforeEach(() => {
   notices = []
   keys = []
   plans = new Map()
+  usage = []
   admin.asked.length = 0
 })
 
@@ -58,6 +62,7 @@ function answer({ method, path, query, body }: AdminQuestion): unknown {
     const found = notices.filter(({ id }) => Number(id) > after).slice(0, Number(query.get('limit')))
     return { notices: found, next: found.at(-1)?.id ?? query.get('after') ?? '' }
   }
+  if (path === 'usage') return { usage }
   const [, id, part] = path.split('/')
   if (part === 'keys') return { keys }
   if (part !== undefined || id === undefined) return null
@@ -74,7 +79,12 @@ const spent = (id: number, percent: SpendNotice['percent'], more: Partial<SpendN
 const open = (database: string, mail?: Parts['mail']) =>
   startConsole(
     { url: 'http://127.0.0.1:1', gateway: { adminAddress: admin.url } },
-    { database, now: () => clock, yaml: `tiers: on\n${stripe.yaml()}`, ...(mail && { mail }) },
+    {
+      database,
+      now: () => clock,
+      yaml: `tiers: on\n${stripe.yaml(', meters: [{ event_name: out, value: output }]')}`,
+      ...(mail && { mail }),
+    },
   )
 
 async function addOak(c: TestConsole): Promise<void> {
@@ -208,6 +218,51 @@ describe('two consoles on one PostgreSQL', { skip: skipWithoutPostgres }, () => 
     assert.equal(admin.asked.filter(({ method }) => method === 'PATCH').length, 2)
     const { db } = a.console.parts
     assert.equal((await db.selectFrom('hold').selectAll().execute()).length, 1)
+  })
+
+  test('everybody who has paid is looked at when tiers are another table', async () => {
+    const { db } = a.console.parts
+    await db.updateTable('hold').set({ ended: clock }).execute()
+    const { id: staff } = await a.person('staff@example.com', { staff: true })
+    await recordPayment(db, {
+      ...{
+        id: 'row',
+        provider: 'hand',
+        kind: 'settled',
+        state: '',
+        organization: 'oak',
+        customer: null,
+        payment: 'row',
+      },
+      ...{ object: 'row', amount: 5000, currency: 'usd', time: clock, received: clock, person: staff, note: '' },
+    })
+    await db.updateTable('lease').set({ state: 'another table' }).where('name', '=', 'tiers').execute()
+    await both(lookAgain)
+    await eventually(async () => {
+      await both(settleDue)
+      return plans.get('oak') === 'tier2'
+    })
+  })
+
+  test('usage is sent once by two consoles', async () => {
+    const { db } = a.console.parts
+    const lease = db.selectFrom('lease').select('state').where('name', '=', 'meters').where('state', '<>', '')
+    await eventually(async () => (await lease.execute()).length === 1)
+    usage = [0, 1, 2].map(n => ({
+      ...{ organization: 'oak', model: `m${n}`, hour: new Date(T0).toISOString(), output: n + 1, cost_usd: '0' },
+    }))
+    clock = T0 + 2 * 3_600_000
+    await both(meterUsage)
+    await eventually(
+      async () => (await db.selectFrom('metered').select('id').where('sent', 'is not', null).execute()).length === 3,
+    )
+    assert.deepEqual([...stripe.taken.values()].map(({ value }) => value).sort(), [1, 2, 3])
+    assert.equal((await db.selectFrom('customer').selectAll().execute()).length, 1)
+  })
+
+  test('the page of staff, on PostgreSQL', async () => {
+    const staff = await a.person('staff@example.com', { staff: true })
+    assert.equal((await staff.get('/staff/billing')).status, 200)
   })
 
   test('a lease is one console’s until it ends, and keeps where the work stands', async () => {
