@@ -288,7 +288,7 @@ export const conversationPlugin = definePlugin({
       return saved
     }
 
-    /** A reply whose client left, or that broke off, after its turn was written cannot be continued either. */
+    /** A reply that its client left or deleted, or that broke off, after its turn was written cannot be continued either. */
     function forget(x: Exchange, stored: Promise<void>): void {
       const { organization } = x.get(identity)
       // A write that failed may have been done.
@@ -315,8 +315,7 @@ export const conversationPlugin = definePlugin({
           // A reply whose end the client did not wait for is billed for what was delivered (BILL-3). It is not
           // retained, whether the upstream was cancelled or drained: otherwise the rest could be had unpaid, by
           // continuing it.
-          const unwanted = x.clientGone || kept?.readable?.deleted
-          const retained = !kept || unwanted || retainReply(x, kept)
+          const retained = !kept || x.clientGone || retainReply(x, kept)
           push(withWarnings(event, retained ? undefined : notRetained(options.max_retained), x.peek(adjusted)))
           return undefined
         }

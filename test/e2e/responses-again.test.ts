@@ -295,6 +295,25 @@ for (const listener of ['uws', 'node'] as const) {
       assert.equal(await replay.text(), whole)
     })
 
+    test('[RESP-9] one that has ended and is still being stored is known', async () => {
+      const go = gated()
+      const { id } = await begun()
+      const { records } = t.gateway.store
+      const put = records.put.bind(records)
+      const { promise: written, resolve: write } = Promise.withResolvers<void>()
+      records.put = (org, kind, ...rest) =>
+        kind === 'reply' ? written.then(() => put(org, kind, ...rest)) : put(org, kind, ...rest)
+      const reader = await get(`${id}?stream=true`)
+      go()
+      const whole = await reader.text()
+      assert.equal(await (await get(`${id}?stream=true`)).text(), whole)
+      assert.equal(((await (await get(id)).json()) as any).status, 'completed')
+      write()
+      await eventually(async () => (await records.get('acme', 'reply', id, Date.now())) !== null)
+      records.put = put
+      assert.equal(await (await get(`${id}?stream=true`)).text(), whole)
+    })
+
     test('[RESP-9] the header is checked, and asks for nothing where nothing is streamed', async () => {
       free()
       const refused = async (value: string, more: object) => {

@@ -379,8 +379,21 @@ test('[RESP-9] a response that outgrows the bounds runs on, and its readers are 
   // It is there to be looked at, and deleted.
   assert.equal(streams.running('acme', ID), response)
   watch.more()
+  const reader = response.hold()
+  response.stores(undefined)
   watch.end(true)
-  assert.deepEqual([streams.bytes, streams.running('acme', ID)], [100, undefined])
+  await eventually(() => streams.running('acme', ID) === undefined)
+  // Who comes now gets it from the store, although a reader has not noticed yet that it was cut.
+  const stored = streams.stored('acme', ID, undefined, () => streamed(1).stream)
+  assert.notEqual(stored, response)
+  reader.release()
+  assert.equal(
+    streams.stored('acme', ID, undefined, () => assert.fail()),
+    stored,
+  )
+  stored.release()
+  stored.release()
+  assert.equal(streams.bytes, 100)
   unfollow()
 })
 
@@ -404,6 +417,12 @@ test('[RESP-9] a response that runs is known to its process alone; another one s
   assert.equal((await from(here, '')).json.id, ID)
   const beyond = await from(here, 'stream=true&starting_after=3')
   assert.deepEqual([beyond.status, beyond.json.error.param], [400, 'starting_after'])
+  readableOf(here).change('acme', MIB)
+  grows.size = 200 * MIB
+  watch.more()
+  const full = await from(here, 'stream=true')
+  assert.deepEqual([full.status, full.json.error.code], [503, 'route_capacity'])
+  assert.match(full.json.error.message, /It runs on: read it when it has ended/)
   watch.end(true)
   // Once it is stored, each process has it.
   assert.equal((await read('&starting_after=1')).status, 200)
@@ -415,7 +434,9 @@ test('[RESP-9] a response that was never begun, broke off or was deleted is foun
   never.watch.end(false)
   const broke = runningOf(streams, { size: 10, count: 2 })
   broke.watch.more()
+  broke.response.hold()
   broke.watch.end(false)
+  assert.equal(streams.running('acme', ID), undefined)
   assert.equal(broke.response.cut?.code, 'internal_error')
   const removed = runningOf(streams, { size: 10, count: 2 })
   removed.watch.more()

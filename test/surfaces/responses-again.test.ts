@@ -138,5 +138,14 @@ test('[RESP-8] what is kept of the events is about a byte each; a stream that is
   const kept = encoder.sent!.events()
   assert.ok(kept.length < 1.4 * 10_050, `${kept.length}`)
   assert.equal(tail(streamOf(encoder.body(), kept), 10_000), tail(encoder.sent!, 10_000))
-  assert.equal(encoderOf({ ...BODY, store: false }).sent, undefined)
+  const unstored = encoderOf({ ...BODY, store: false })
+  unstored.start()
+  assert.equal(unstored.sent, undefined)
+
+  const measured = encoderOf()
+  measured.start()
+  const { size } = measured.sent!
+  const logprobs = Array(50).fill({ ...A, top: [A] })
+  measured.event({ type: 'text', text: 'word', logprobs })
+  assert.ok(measured.sent!.size - size > 50 * JSON.stringify(A).length)
 })

@@ -250,8 +250,7 @@ export class ClientReply implements Ticking {
   /** Sends a keep-alive when the stream has been silent for `keepAliveMs`. */
   tick(now: number): void {
     if (this.#state !== 'frames' || this.#back.upstreamEnded) return
-    if (now - this.#lastWriteMono < this.#x.host.keepAliveMs) return
-    if (!this.#left && this.#out!.buffered > 0) return
+    if (now - this.#lastWriteMono < this.#x.host.keepAliveMs || this.#out!.buffered > 0) return
     this.#write(this.#encoder!.keepAlive())
     this.flush()
   }
@@ -377,23 +376,25 @@ export class ClientReply implements Ticking {
   /** Sends the end of the reply. */
   handOver(): void {
     const out = this.#out
-    const watch = this.#watch
-    const whole = this.#lastFrames !== null
-    if (this.#whole) {
-      const { status, headers, body } = this.#whole
-      this.#whole = null
-      this.#x.incoming.respond(status, headers, body)
-    } else if (this.#lastFrames !== null) {
-      const last = this.#lastFrames
-      this.#lastFrames = null
-      if (!this.#left) {
-        out!.write(last)
-        out!.flush()
-        out!.end()
+    let whole = false
+    try {
+      if (this.#whole) {
+        const { status, headers, body } = this.#whole
+        this.#whole = null
+        this.#x.incoming.respond(status, headers, body)
+      } else if (this.#lastFrames !== null) {
+        const last = this.#lastFrames
+        this.#lastFrames = null
+        if (!this.#left) {
+          out!.write(last)
+          out!.flush()
+          out!.end()
+        }
+        whole = true
       }
+    } finally {
+      this.#watch?.end(whole)
     }
-    this.#watch = null
-    watch?.end(whole)
   }
 
   /**
