@@ -223,7 +223,7 @@ export class Metrics {
 
   #expose(
     name: string,
-    type: 'counter' | 'gauge' | 'histogram' | 'summary',
+    type: 'counter' | 'gauge' | 'histogram',
     help: string,
     read: () => Values | Promise<Values>,
     aggregator?: Aggregator,
@@ -358,7 +358,8 @@ export class Metrics {
       loop.reset()
       return values
     }
-    this.#expose(delay, 'summary', 'Event-loop delay since the last scrape.', delays, 'worker')
+    // Its labels are those of a summary; 0.1.0 promised the type.
+    this.#expose(delay, 'gauge', 'Event-loop delay since the last scrape.', delays, 'worker')
     this.#gauge('sluice_directory_cached_keys', 'Keys of the store in memory.', () => directoryOf(shared).stats.cached)
     // All workers count the same accounts.
     this.#expose(

@@ -14,6 +14,7 @@ const CLOCK =
 /** For each file: the purpose of its timers. None of them synchronises two things, and none is measured. */
 const ALLOWED: Record<string, string> = {
   'eventually.ts': 'the waits themselves',
+  'admin/accounts-page.long.test.ts': 'the end of a grace period is a week from when the button was pressed',
   'admin/life.test.ts': 'the end of a grace period is a week from when the organization was deleted',
   'admin/load.ts': 'the pace of the traffic that the dashboard shows',
   'admin/log.test.ts': 'lets a timer of the log fire between two lines',

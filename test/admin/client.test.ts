@@ -190,6 +190,7 @@ test('the client does the story of docs/admin-api.md', async t => {
   assert.deepEqual((await client['listNotices']!({ organization: 'acme2' })).body.notices, [])
   assert.ok((await client['listExchanges']!({ organization: 'acme2', limit: 5 })).body.exchanges.length >= 2)
   assert.ok((await client['listAudit']!({ organization: 'acme2' })).body.entries.length >= 8)
+  assert.ok((await client['listAuditOfOrganization']!({ organization: 'acme2' })).body.entries.length >= 8)
   assert.equal((await client['listOrganizations']!({ find: 'acme2' })).body.organizations.length, 1)
 
   await client['createOrganization']!({}, { id: 'paid', plan: 'tier1', billing: 'prepaid' })

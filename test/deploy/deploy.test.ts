@@ -456,7 +456,9 @@ function shipped(): [file: string, config: any][] {
       parseAllDocuments(read(file), { merge: true }).map(document => [file, (document as any).toJS()] as const),
     )
     .flatMap(([file, content]): [string, any][] => {
-      if (content?.kind === 'ConfigMap') return [[file, parse(content.data['gateway.yaml'])]]
+      // The console has a file of its own, in which nothing of this stands.
+      const text = content?.kind === 'ConfigMap' && content.data['gateway.yaml']
+      if (text) return [[file, parse(text)]]
       const config = content?.pipelines ? content : content?.config
       return config ? [[file, config]] : []
     })

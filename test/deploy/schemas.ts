@@ -132,6 +132,7 @@ export const KUSTOMIZATION = closed({
 
 export const KUBERNETES: Record<string, object> = {
   ConfigMap: object('v1', 'ConfigMap', { data: map({ type: 'string' }) }),
+  Secret: object('v1', 'Secret', { type: { const: 'Opaque' }, stringData: map({ type: 'string' }) }),
   Deployment: object('apps/v1', 'Deployment', {
     spec: closed(
       { selector, template },

@@ -158,7 +158,10 @@ test('both take from the bucket of counts, and nothing from completions', async 
     if (status === 200) continue
     refused++
     assert.deepEqual([status, body.error.code], [429, 'requests_limit_exceeded'])
-    assert.match(body.error.message, /looks at usage and limits per minute of this organization/)
+    assert.match(
+      body.error.message,
+      /looks at usage and limits, and streams read again per minute of this organization/,
+    )
   }
   assert.ok(refused > 0)
   await ask(KEY, 'eb1-preview')

@@ -170,7 +170,7 @@ function shipped(where: 'quickstart' | 'compose', folder: string): string {
   const file = where === 'quickstart' ? 'gateway.yaml' : 'deploy/gateway.yaml'
   return readFileSync(join(ROOT, file), 'utf8')
     .replace(/^( {2}listen: ).*$/m, '$1127.0.0.1:0')
-    .replace(/^( {2}admin: ).*$/m, '$1127.0.0.1:0')
+    .replace(/^( {2}admin: .*\n {4}listen: ).*$/m, '$1127.0.0.1:0')
     .replace(/^( {2}drain_delay: ).*$/m, '')
     .replace(/^store: .*$/m, `store: "sqlite:${folder}/gateway.db"`)
 }
