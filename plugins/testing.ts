@@ -28,6 +28,7 @@ import {
   conversation,
   definePlugin,
   type Exchange,
+  estimate,
   type Logger,
   type Plugin,
   type PluginHooks,
@@ -47,7 +48,7 @@ import type { Store } from '../core/ports/store.ts'
 import type { EncodeContext, Encoder, Surface } from '../core/ports/surface.ts'
 import { ManualClock } from '../core/tools/clock.ts'
 import { Ticker } from '../core/tools/ticker.ts'
-import { callReport, candidates, upstreamConversation } from './shared/slots.ts'
+import { callReport, candidates, plan, upstreamConversation } from './shared/slots.ts'
 import { tickerKey } from './shared/state.ts'
 import { Report } from './upstream/report.ts'
 
@@ -357,6 +358,7 @@ function testCalls(options: RunOptions<any>, incoming: MemoryIncoming, requests:
         const call: Call = {
           asked,
           sent: x.peek(upstreamConversation) ?? asked,
+          input: x.peek(plan)?.input ?? x.peek(estimate)?.input ?? 0,
           candidates: x.peek(candidates) ?? [],
           clocks: { idle: 90_000, ceiling: 600_000, firstByte: 60_000, headWait: 30_000, drain: 0 },
           startedMono: x.clock.mono(),

@@ -57,6 +57,8 @@ export interface Call {
   readonly asked: Conversation
   /** What goes out, before a backend's own limits. */
   readonly sent: Conversation
+  /** Prompt tokens of `sent`, as limits count them. */
+  readonly input: number
   /** The backends that can serve it, in order of preference; never empty. */
   readonly candidates: readonly Backend[]
   readonly clocks: Clocks

@@ -1,7 +1,7 @@
 import type { GatewayConfig } from '../../config/types.ts'
 import { capped } from '../../core/canon/conversation.ts'
-import { type Call, conversation, type Exchange } from '../../core/plugin.ts'
-import { candidates, model, reservation, upstreamConversation } from '../shared/slots.ts'
+import { type Call, conversation, type Exchange, estimate } from '../../core/plugin.ts'
+import { candidates, model, plan, reservation, upstreamConversation } from '../shared/slots.ts'
 import type { UpstreamOptions } from './options.ts'
 import { Report } from './report.ts'
 import { clocksOf } from './stream-limits.ts'
@@ -16,6 +16,7 @@ export function callOf(
   return {
     asked,
     sent: capped(x.peek(upstreamConversation) ?? asked, x.peek(reservation)?.cap),
+    input: x.peek(plan)?.input ?? x.peek(estimate)?.input ?? 0,
     candidates: x.get(candidates),
     clocks: clocksOf(asked, x.get(model), rows, first_byte_timeout),
     startedMono: x.clock.mono(),

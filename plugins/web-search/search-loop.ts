@@ -41,7 +41,7 @@ import {
 import { resultsOf, type SearchErrorCode, type SearchProvider } from '../../core/ports/search.ts'
 import type { Ticker, Ticking } from '../../core/tools/ticker.ts'
 import { PromptCount, TokenCounter } from '../../meter/index.ts'
-import { plan as planSlot, type SearchPlan } from '../shared/slots.ts'
+import type { SearchPlan } from '../shared/slots.ts'
 import { append, relaxed, resultOf, withoutSearch } from './function-form.ts'
 import { RoundsUsage } from './rounds-usage.ts'
 import { Search } from './search.ts'
@@ -146,7 +146,7 @@ export class SearchLoop extends SinkAround implements CallControl, Ticking {
       plan.name === null ? Number.POSITIVE_INFINITY : plan.maxSearches,
     )
     this.#resultBytes = plan.maxResultBytes
-    this.#promptTokens = call.facts.peek(planSlot)?.input ?? 0
+    this.#promptTokens = call.input
     this.#round = new Round(this.#ordered)
     this.#shown = new ShownOrder(event => sink.emit(event))
     if (this.#name === null) return
@@ -162,7 +162,7 @@ export class SearchLoop extends SinkAround implements CallControl, Ticking {
   }
 
   #send(sent: Conversation): void {
-    this.#relay.make(() => this.#next({ ...this.#call, sent }, this))
+    this.#relay.make(() => this.#next({ ...this.#call, sent, input: this.#promptTokens }, this))
   }
 
   // ---- a round's reply ----------------------------------------------------------------------------------------------

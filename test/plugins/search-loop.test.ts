@@ -8,7 +8,6 @@ import type { StreamEvent } from '../../core/canon/events.ts'
 import type { Call, Exchange, Plugin, Send, Slot } from '../../core/plugin.ts'
 import { SearchFailed, type SearchOptions, type SearchProvider } from '../../core/ports/search.ts'
 import { Ticker } from '../../core/tools/ticker.ts'
-import { plan as planSlot } from '../../plugins/shared/slots.ts'
 import { plainConversation } from '../../plugins/testing.ts'
 import { withSearchFunction } from '../../plugins/web-search/function-form.ts'
 import { SearchLoop, type SearchLoopOptions } from '../../plugins/web-search/search-loop.ts'
@@ -58,10 +57,17 @@ async function start(setup: Setup = {}, asked: Partial<Conversation> = {}, plugi
       x = exchange
       const facts = {
         ...{ id: x.id, clock: x.clock, defer: x.defer.bind(x) },
-        peek: (slot: Slot<unknown>) => (slot.name === planSlot.name ? { input: 1000 } : x.peek(slot)),
+        peek: (slot: Slot<unknown>) => x.peek(slot),
       }
       const report = { calledAgain: (tokens: number) => void further.push(tokens) }
-      const call = { sent: conversation, clocks, startedMono: x.clock.mono(), facts, report } as unknown as Call
+      const call = {
+        sent: conversation,
+        input: 1000,
+        clocks,
+        startedMono: x.clock.mono(),
+        facts,
+        report,
+      } as unknown as Call
       const next: Send = round => {
         rounds.push(round.sent)
         return { pause() {}, resume() {}, abort: () => undefined }
