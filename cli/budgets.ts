@@ -61,6 +61,14 @@ const ruled: readonly Budget[] = [
     seen: '`usage` of the reply counts searches',
   },
   {
+    name: 'compaction',
+    bound: "the gateway's own compaction",
+    owner: 'request',
+    each: ['one call, reserved at admission', ...['max_summary', 'keep_text'].map(name => option('compaction', name))],
+    over: '502 `upstream_server_error`: the summary did not end; older messages of the user do not stay',
+    seen: '`usage` of the reply has both calls',
+  },
+  {
     name: 'request_work',
     bound: '[units of work](#units-of-work) that schemas, patterns and texts provoke',
     owner: 'request',

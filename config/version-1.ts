@@ -4,7 +4,7 @@
  */
 import type { PipelineEntry } from '../core/engine/chain.ts'
 import type { PluginCatalog } from './check-chain.ts'
-import { NO_OPTIONS } from './options.ts'
+import { NO_OPTIONS, parseOptions } from './options.ts'
 import type { Report } from './report.ts'
 import type { ConfigSource } from './source.ts'
 
@@ -19,6 +19,7 @@ interface Implied {
 /** In the order of their places. */
 const IMPLIED: readonly Implied[] = [
   { plugin: 'model-access', above: 'conversation' },
+  { plugin: 'compaction', above: 'token-estimate' },
   { plugin: 'web-search', above: 'routing', section: 'web_search' },
   { plugin: 'media', above: 'routing', section: 'media' },
 ]
@@ -71,9 +72,10 @@ export function withImplied(
   const whole = [...entries]
   for (const { plugin, above, section } of IMPLIED) {
     const at = whole.findIndex(entry => entry.plugin === above)
-    if (at < 0 || !catalog.get(plugin) || whole.some(entry => entry.plugin === plugin)) continue
+    const known = catalog.get(plugin)
+    if (at < 0 || !known || whole.some(entry => entry.plugin === plugin)) continue
     const host = whole[at]!
-    const config = (section === undefined ? undefined : sections[section]) ?? {}
+    const config = section === undefined ? parseOptions(known) : (sections[section] ?? {})
     const id = whole.some(entry => entry.id === plugin) ? `implied-${plugin}` : plugin
     whole.splice(at, 0, {
       plugin,

@@ -1,4 +1,4 @@
-import { answer, definePlugin, estimate } from '../core/plugin.ts'
+import { answer, conversation, definePlugin, estimate } from '../core/plugin.ts'
 import { counting } from './admission/counting.ts'
 
 /**
@@ -18,7 +18,7 @@ export const countTokens = definePlugin({
       beforeBody: counting(store),
       forward(x) {
         const { input } = x.get(estimate)
-        x.reply(answer(200, x.surface?.countReply?.(input) ?? { input_tokens: input }))
+        x.reply(answer(200, x.surface?.countReply?.(input, x.peek(conversation)) ?? { input_tokens: input }))
         return undefined
       },
     }

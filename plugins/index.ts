@@ -2,6 +2,7 @@
 import type { Plugin } from '../core/plugin.ts'
 import { admission } from './admission/index.ts'
 import { auth } from './auth.ts'
+import { compaction } from './compaction/index.ts'
 import { conversationPlugin } from './conversation/index.ts'
 import { countTokens } from './count-tokens.ts'
 import { embeddings } from './embeddings.ts'
@@ -30,6 +31,7 @@ export const plugins: readonly Plugin[] = [
   idempotency,
   modelAccess,
   conversationPlugin,
+  compaction,
   tokenEstimate,
   webSearch,
   media,

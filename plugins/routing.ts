@@ -16,7 +16,9 @@ import { unsatisfied } from './model-access/rights.ts'
 import { type Alike, choicesOf } from './shared/backend-order.ts'
 import { sessionOf } from './shared/session.ts'
 import {
+  type CompactionPlan,
   candidates,
+  compacting,
   counted,
   hostedSearch,
   identity,
@@ -34,7 +36,7 @@ export const routing = definePlugin({
   summary: 'Finds the backends that can serve the request, in order.',
   needs: [identity, conversationSlot, model, rights, estimate],
   // What a line that is left out would offer is not offered; nothing else changes.
-  reads: [hostedSearch, mediaFetch],
+  reads: [compacting, hostedSearch, mediaFetch],
   provides: [candidates, plan],
   mayProvide: [upstreamConversation],
   aboveTerminal: true,
@@ -53,23 +55,48 @@ export const routing = definePlugin({
             param: unsearched.path,
             requirement: 'web_search, which is not offered here',
           })
-        let way = wayFor(x, conversation)
-        let keepsFirstCall = false
-        // Where no backend can be told to make one call, the gateway keeps the first (decision 59).
-        if (!isServed(way.judged) && requirementsOf(conversation).needs.has('single_tool_call')) {
-          const untold = wayFor(x, { ...conversation, parallelToolCalls: true })
-          if (isServed(untold.judged)) {
-            way = untold
-            keepsFirstCall = true
-          }
-        }
-        x.set(plan, { search: way.search, keepsFirstCall, input: x.get(estimate).input })
-        if (way.conversation !== conversation) x.set(upstreamConversation, way.conversation)
-        return choose(x, way.conversation, way.judged)
+        if (!conversation.compaction && !conversation.edits) return planned(x, conversation)
+        const unmanaged = x.peek(compacting) ? undefined : managementOf(conversation)
+        if (unmanaged !== undefined)
+          return unsatisfied(x.get(model).id, {
+            param: unmanaged,
+            requirement: 'compaction, which is not offered here',
+          })
+        const compaction = x.get(compacting)(x)
+        const goOn = (found: CompactionPlan | null | Reply) =>
+          found && 'kind' in found ? found : planned(x, conversation, found ?? undefined)
+        return compaction instanceof Promise ? compaction.then(goOn) : goOn(compaction)
       },
     }
   },
 })
+
+/** The member that asks for a compaction, or for edits of the history. */
+function managementOf({ compaction, edits }: Conversation): string | undefined {
+  return compaction?.path ?? (edits ? 'context_management.edits' : undefined)
+}
+
+/** Makes the plan, and chooses backends. */
+function planned(
+  x: Exchange,
+  conversation: Conversation,
+  compaction?: CompactionPlan,
+): undefined | Reply | Promise<undefined | Reply> {
+  const input = x.get(estimate).input + (compaction?.added ?? 0)
+  let way = wayFor(x, conversation, input)
+  let keepsFirstCall = false
+  // Where no backend can be told to make one call, the gateway keeps the first (decision 59).
+  if (!isServed(way.judged) && requirementsOf(conversation).needs.has('single_tool_call')) {
+    const untold = wayFor(x, { ...conversation, parallelToolCalls: true }, input)
+    if (isServed(untold.judged)) {
+      way = untold
+      keepsFirstCall = true
+    }
+  }
+  x.set(plan, { search: way.search, keepsFirstCall, input, ...(compaction && { compaction }) })
+  if (way.conversation !== conversation) x.set(upstreamConversation, way.conversation)
+  return choose(x, way.conversation, way.judged)
+}
 
 /** How a request can be served. */
 interface Way {
@@ -79,20 +106,20 @@ interface Way {
   search: SearchPlan | null
 }
 
-function wayFor(x: Exchange, conversation: Conversation): Way {
-  const judged = judge(x, conversation)
+function wayFor(x: Exchange, conversation: Conversation, tokens: number): Way {
+  const judged = judge(x, conversation, tokens)
   const hosted = x.peek(hostedSearch)
   const search = hosted?.native(conversation) ?? null
   const form = search && !isServed(judged) ? hosted!.asFunction(conversation) : null
   // No backend searches by itself: the gateway runs the search, and the model sees a function (decisions 34).
-  const ours = form && judge(x, form.conversation)
+  const ours = form && judge(x, form.conversation, tokens)
   return form && ours && isServed(ours)
     ? { conversation: form.conversation, judged: ours, search: form.plan }
     : { conversation, judged, search }
 }
 
 /** Which backends can serve a conversation, as it is or with its media fetched. */
-function judge(x: Exchange, conversation: Conversation, tokens = x.get(estimate).input): Judged {
+function judge(x: Exchange, conversation: Conversation, tokens: number): Judged {
   const judged: Judged = { fit: new Set(), lacksBytes: new Map(), why: new Map() }
   for (const alike of choicesOf(x.get(model)).alike) {
     const { one } = alike
@@ -164,6 +191,7 @@ async function withBytes(
   }
   // What was fetched is not billed by its size, but it counts in limits and in the window.
   const count = x.peek(counted)
+  const added = x.get(plan).compaction?.added ?? 0
   const tokens = (await count?.again(fetched.whole)) ?? x.get(estimate).input
   if (typeof tokens !== 'number') return tokens
   const over = count?.over(tokens)
@@ -171,7 +199,7 @@ async function withBytes(
   const judged = judge(x, fetched.whole, tokens)
   // A fetched file may have a type that no backend takes.
   if (judged.fit.size === 0) return refusal(x, fetched.whole, judged.why)
-  x.set(plan, { ...x.get(plan), input: Math.max(tokens, x.get(estimate).input) })
+  x.set(plan, { ...x.get(plan), input: Math.max(tokens, x.get(estimate).input) + added })
   x.set(upstreamConversation, fetched.whole)
   x.set(candidates, inOrder(x, conversation, judged.fit))
   return undefined

@@ -1,10 +1,11 @@
-import type { FinishEvent, ProviderUsage, StreamEvent, Usage } from '../core/canon/events.ts'
-import { ZERO_USAGE } from '../core/canon/events.ts'
+import type { CompactionEvent, FinishEvent, ProviderUsage, StreamEvent, Usage } from '../core/canon/events.ts'
+import { lessCompaction, ZERO_USAGE } from '../core/canon/events.ts'
 import { cost, type Price, priceUsed, ratesAt } from '../core/canon/money.ts'
 import { conversation, definePlugin, type Exchange, estimate, type Settlement, slot, usage } from '../core/plugin.ts'
 import { object } from '../core/tools/vocabulary.ts'
 import { TokenCounter } from '../meter/index.ts'
 import { sideOf } from './shared/provider-side.ts'
+import { RoundsUsage } from './shared/rounds-usage.ts'
 import {
   callReport,
   consumption,
@@ -64,7 +65,7 @@ export const usageCapture = definePlugin({
         const final = billed ? within(x, counted, reserved.cost) : UNBILLED
         x.set(usage, final)
         const consumed = consumedBy(x, count)
-        const sent = Math.max(x.peek(plan)?.input ?? 0, consumed.input) + (report?.furtherInput ?? 0)
+        const sent = Math.max(x.peek(plan)?.input ?? 0, promptOf(x)) + (report?.furtherInput ?? 0)
         if (billed || report?.promptTaken) {
           const { usage: used, cost } = priced(x, consumed)
           const left = settlement.outcome === 'client_gone'
@@ -111,7 +112,13 @@ const promptOf = (x: Exchange): number => x.peek(estimate)?.input ?? 0
 /** With its cost at list price, in nano-USD. */
 function priced(x: Exchange, counted: Usage): { usage: Usage; cost: number } {
   const price = priceOf(x)
-  return { usage: counted, cost: price ? cost(counted, price) : 0 }
+  return { usage: counted, cost: price ? costOf(counted, price) : 0 }
+}
+
+/** Each of two calls is priced by the length of its own prompt. */
+function costOf(counted: Usage, price: Price): number {
+  const { compaction } = counted
+  return compaction ? cost(compaction, price) + cost(lessCompaction(counted), price) : cost(counted, price)
 }
 
 /** The price of this exchange; null where nothing is charged. */
@@ -158,8 +165,17 @@ function isBilled(settlement: Settlement): boolean {
   }
 }
 
+/** What one call has brought, as far as it was counted. */
+interface Counts {
+  visible: number
+  reasoning: number
+  searches: number
+}
+
 /** The token count of one reply. */
 class Tally {
+  /** The call that compacted the conversation. */
+  #compaction: CompactionEvent | null = null
   /** Tokens of text, refusals and calls that are complete. */
   #visible = 0
   /** The counter of the item that is being counted. Each item is counted as a separate text. */
@@ -167,15 +183,15 @@ class Tally {
   /** Kind and index of the item being counted. */
   #current = ''
   #reasoning: TokenCounter | null = null
-  /** What the provider reported, once it has. */
-  report: ProviderUsage | null = null
+  /** What the provider reported of the answer, once it has. */
+  #report: ProviderUsage | null = null
   /** The gateway counted a part of the report itself. */
   #estimated = false
   #searches = 0
   /** A function call is open, and nothing of its arguments has come yet. */
   #bare = false
   /** What had been counted when the client disconnected; null while it is there. */
-  #delivered: { visible: number; reasoning: number; searches: number } | null = null
+  #delivered: Counts | null = null
   /** The reply has come to an end of its own: the provider's report is final. */
   finished = false
 
@@ -190,6 +206,9 @@ class Tally {
 
   look(event: StreamEvent): void {
     switch (event.type) {
+      case 'compaction':
+        this.#compaction = event
+        return
       case 'text':
       case 'refusal':
         this.#count(event.type, event.text)
@@ -222,7 +241,7 @@ class Tally {
         if (event.errorCode === undefined && !event.unfinished) this.#searches++
         return
       case 'usage':
-        this.report = event.usage
+        this.#report = event.usage
         this.#estimated = event.estimated === true
         return
     }
@@ -244,34 +263,79 @@ class Tally {
     this.#current = ''
   }
 
+  /** What the provider reported of all calls. */
+  get report(): ProviderUsage | null {
+    if (!this.#compaction) return this.#report
+    const { usage, next } = this.#compaction
+    const calls = new RoundsUsage()
+    if (usage) calls.add(usage, true)
+    else calls.addUnreported(0)
+    if (this.#report) calls.add(this.#report, false)
+    else if (next !== null) calls.addUnreported(0)
+    return calls.report()?.usage ?? null
+  }
+
   /**
-   * The reasoning of a cut reply that was not reported is known only from the deltas (decisions 17).
+   * The usage of the whole exchange. Where the conversation was compacted, it is that of both calls.
+   * @param input tokens of the client's prompt
    * @param part what was delivered to the client, or all that was counted
    */
   usage(input: number, part: 'delivered' | 'all'): Usage {
     this.#close()
-    const counted = (part === 'delivered' && this.#delivered) || {
+    const counts = (part === 'delivered' && this.#delivered) || {
       visible: this.#visible,
       reasoning: this.#reasoning?.total ?? 0,
       searches: this.#searches,
     }
-    const { report } = this
-    const known = report !== null && (report.reasoning !== undefined || this.finished)
-    const reasoning = known ? (report.reasoning ?? 0) : counted.reasoning
-    // The provider's cache figures refer to its own count of the prompt. Only their share is used (METER-5).
-    const prompt = report?.prompt ?? 0
-    const share = (part: number | undefined): number =>
-      prompt > 0 && part ? Math.round((input * Math.min(part, prompt)) / prompt) : 0
-    const cached = Math.min(share(report?.cached), input)
-    const cacheWrite = Math.min(share(report?.cacheWrite), input - cached)
-    return {
-      input,
-      cached,
-      cacheWrite,
-      output: counted.visible + reasoning,
-      reasoning,
-      searches: counted.searches,
-      estimated: (!known || this.#estimated) && reasoning > 0,
-    }
+    if (!this.#compaction) return usageOf(input, counts, this.#report, this.finished, this.#estimated)
+    const { tokens, reasoning, usage, estimated, asked, next } = this.#compaction
+    const compaction = usageOf(input + asked, { visible: tokens, reasoning, searches: 0 }, usage, true, estimated)
+    if (next === null) return { ...compaction, compaction }
+    return both(compaction, usageOf(next, counts, this.#report, this.finished, this.#estimated))
+  }
+}
+
+/**
+ * The usage of one call.
+ * @param finished the provider's report is final. The reasoning of a cut reply that was not reported is known only from
+ * the deltas (decisions 17)
+ * @param partly the gateway counted a part of the report itself
+ */
+function usageOf(
+  input: number,
+  counts: Counts,
+  report: ProviderUsage | null,
+  finished: boolean,
+  partly: boolean,
+): Usage {
+  const known = report !== null && (report.reasoning !== undefined || finished)
+  const reasoning = known ? (report.reasoning ?? 0) : counts.reasoning
+  // The provider's cache figures refer to its own count of the prompt. Only their share is used (METER-5).
+  const prompt = report?.prompt ?? 0
+  const share = (part: number | undefined): number =>
+    prompt > 0 && part ? Math.round((input * Math.min(part, prompt)) / prompt) : 0
+  const cached = Math.min(share(report?.cached), input)
+  const cacheWrite = Math.min(share(report?.cacheWrite), input - cached)
+  return {
+    input,
+    cached,
+    cacheWrite,
+    output: counts.visible + reasoning,
+    reasoning,
+    searches: counts.searches,
+    estimated: (!known || partly) && reasoning > 0,
+  }
+}
+
+function both(compaction: Usage, own: Usage): Usage {
+  return {
+    input: compaction.input + own.input,
+    cached: compaction.cached + own.cached,
+    cacheWrite: compaction.cacheWrite + own.cacheWrite,
+    output: compaction.output + own.output,
+    reasoning: compaction.reasoning + own.reasoning,
+    searches: compaction.searches + own.searches,
+    estimated: compaction.estimated || own.estimated,
+    compaction,
   }
 }

@@ -8,6 +8,11 @@ import type { Surface } from '../core/ports/surface.ts'
 export interface DescribedSurface extends Surface {
   /** The one client that speaks it. Where surfaces are listed for people to choose from, it is left out. */
   readonly client?: string
+  /**
+   * The surface on whose conversations it is an operation. Where surfaces are listed for people to choose from, it is left
+   * out.
+   */
+  readonly operationOf?: string
   /** Schemas of which a body meets one, where they are several. */
   readonly shapes?: readonly Record<string, unknown>[]
   /** The schema of a whole reply. */

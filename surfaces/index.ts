@@ -5,21 +5,22 @@
 import type { SurfaceName } from '../core/canon/conversation.ts'
 import type { Incoming } from '../core/ports/listener.ts'
 import { chat } from './chat/index.ts'
+import { compact } from './compact/index.ts'
 import { cursor } from './cursor/index.ts'
 import type { DescribedSurface } from './described.ts'
 import { embeddings } from './embeddings/index.ts'
 import { messages } from './messages/index.ts'
 import { responses } from './responses/index.ts'
 
-const all = [responses, chat, messages, cursor, embeddings]
+const all = [responses, chat, messages, compact, cursor, embeddings]
 
 export const surfaces: Readonly<Record<SurfaceName, DescribedSurface>> = Object.fromEntries(
   all.map(surface => [surface.name, surface]),
 )
 
-/** Those that people choose from for text: a surface of one client offers nothing beyond them. */
+/** Those that people choose from for text: a surface of one client, or an operation, offers nothing beyond them. */
 export const listed: readonly DescribedSurface[] = all.filter(
-  ({ client, serves }) => client === undefined && serves === undefined,
+  ({ client, operationOf, serves }) => client === undefined && operationOf === undefined && serves === undefined,
 )
 
 /**

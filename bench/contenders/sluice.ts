@@ -55,6 +55,7 @@ pipelines:
     - idempotency
     - model-access
     - conversation
+    - compaction
     - token-estimate
     - web-search
     - media

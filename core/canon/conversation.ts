@@ -135,6 +135,14 @@ export interface Conversation {
   store?: boolean
   /** False: the request is only stored, so that a later one can continue it; nothing is generated. */
   generate?: false
+  /** The turns have the capsule of a compaction whose summary is still sealed. The plugin `conversation` opens it. */
+  sealed?: true
+  /** The client wants the conversation compacted. */
+  compaction?: CompactionWish
+  /** What the client wants cleared of the history before it is counted, in this order. */
+  edits?: readonly ContextEdit[]
+  /** What became of `edits`. The plugin `compaction` fills it. */
+  edited?: Edited
   /** The budget of the request. `model-access` sets it. Read it with `workOf`. */
   work?: Work
 }
@@ -189,6 +197,49 @@ export interface ReasoningControls {
   includeEncrypted?: boolean
 }
 
+/** The client asks for a compaction (core/canon/compaction.ts). */
+export interface CompactionWish {
+  /** The conversation is compacted when its prompt has more tokens than this. Absent: in any case. */
+  threshold?: number
+  /** The client named no threshold: where a share of the model's window is lower, that holds. */
+  withinWindow?: true
+  /** The reply ends after the compaction: the model answers nothing. */
+  only: boolean
+  /** What stays of the conversation before the capsule. */
+  keeps: Keeps
+  /** The client's own words on how to summarise, in place of the gateway's. */
+  instructions?: string
+  /** The member that asks for it. */
+  path: string
+}
+
+/** What stays before a capsule, beside system text: the user's messages, or nothing. */
+export type Keeps = 'user' | 'nothing'
+
+/** Clears a part of the history, by the rules of Messages' `context_management`. */
+export type ContextEdit =
+  | {
+      type: 'clear_tool_uses'
+      trigger: { unit: 'tokens' | 'uses'; above: number }
+      /** The newest tool uses that stay as they are. */
+      keep: number
+      /** Nothing is cleared where that would save fewer tokens. */
+      atLeast: number
+      /** Arguments of calls are cleared, too: of all tools, or of these. */
+      inputs: true | readonly string[]
+      /** Tools whose uses are never cleared. */
+      exclude: readonly string[]
+    }
+  /** `keep`: the newest turns with reasoning that stay as they are. */
+  | { type: 'clear_thinking'; keep: number }
+
+export interface Edited {
+  /** Tokens of the prompt before anything was cleared. */
+  before: number
+  /** The edits that have cleared something, with how many tool uses or turns, and how many tokens. */
+  applied: readonly { type: ContextEdit['type']; cleared: number; tokens: number }[]
+}
+
 export interface Turn {
   role: 'user' | 'assistant' | 'system' | 'tool'
   parts: Part[]
@@ -214,6 +265,21 @@ export interface TextPart {
    * key (wire.md H, the billing pseudo header).
    */
   meteredOnly?: true
+  /** The text is the summary of a compaction, and stands for what was said before it. Only in turns of the user. */
+  capsule?: Capsule
+}
+/** A summary as its client keeps it. */
+export interface Capsule {
+  /** What the client sends back: text that only the gateway can open. Empty where the client sent the summary itself. */
+  sealed: string
+  /** Absent while it is sealed. */
+  keeps?: Keeps
+  /** The summary that came with it in clear, where the client's API shows it. */
+  claimed?: string
+  /** The id of its item. */
+  id?: string
+  /** The member that holds `sealed`. */
+  path: string
 }
 /** An assistant's refusal in the history. */
 export interface RefusalPart {
@@ -399,7 +465,7 @@ export class TurnList {
 
   /** Appends parts. They are merged into the last turn when it has the same role. */
   push(role: Turn['role'], parts: Part[]): void {
-    const kept = parts.filter(p => p.type !== 'text' || p.text !== '')
+    const kept = parts.filter(p => p.type !== 'text' || p.text !== '' || p.capsule)
     if (role === 'system' && this.turns.length === 0) {
       for (const p of kept) if (p.type === 'text') this.system.push(p)
       return

@@ -4,7 +4,7 @@
  * Decoders may emit calls interleaved and `usage` after `finish`; core/engine/sequence.ts puts the stream in order
  * before any plugin sees it. Plugins and encoders see this grammar (STR-6):
  *
- *   stream    := item* (usage)? (finish | error)
+ *   stream    := (compaction)? item* (usage)? (finish | error)
  *   stream    := vectors finish                          (embeddings)
  *   item      := text+ | refusal+ | reasoning* reasoning_end | call | search | activity | break
  *   call      := tool_call tool_args* tool_end          (strictly one after the other, `index` dense from 0)
@@ -15,10 +15,11 @@
  * A `text` after a `break` (or after any other item) starts a new text block. A `citation` belongs to the open text
  * block.
  */
-import type { Continuation, SearchResult } from './conversation.ts'
+import type { Continuation, Keeps, SearchResult, Turn } from './conversation.ts'
 import type { GatewayError } from './errors.ts'
 
 export type StreamEvent =
+  | CompactionEvent
   | TextEvent
   | { type: 'refusal'; text: string }
   | { type: 'citation'; citation: Citation }
@@ -67,6 +68,31 @@ export type StreamEvent =
   /** Bytes of an upstream reply, unchanged; only the `proxy` terminal emits them. */
   | { type: 'bytes'; bytes: Uint8Array }
 
+/** The conversation was compacted: the client goes on with this in place of what was said before. */
+export interface CompactionEvent {
+  type: 'compaction'
+  /** Public item id. */
+  id: string
+  summary: string
+  /** The summary as the client keeps it. The plugin `conversation` seals it on the way back; empty until then. */
+  sealed: string
+  keeps: Keeps
+  /** What stays of the conversation before it, and the most UTF-16 units of texts of the user in it. */
+  kept: readonly Turn[]
+  most: number
+  /** Tokens of what the model wrote, and of its reasoning as far as that was seen. */
+  tokens: number
+  reasoning: number
+  /** What the provider reported of the call that wrote the summary; null when it reported nothing. */
+  usage: ProviderUsage | null
+  /** The gateway counted a part of the report itself. */
+  estimated: boolean
+  /** Tokens that the client sent for that call alone: its own words on how to summarise. */
+  asked: number
+  /** Prompt tokens of the call that follows; null when the reply ends with the compaction. */
+  next: number | null
+}
+
 /** A piece of output that no client sees. Pieces of one `item` follow each other, and are counted as one text. */
 export interface Unseen {
   item: string
@@ -101,6 +127,8 @@ export type FinishReason =
   | 'content_filter'
   | 'refusal'
   | 'pause'
+  /** The conversation was compacted, and nothing else was asked for. */
+  | 'compaction'
   | 'idle_timeout'
   | 'ceiling_timeout'
 
@@ -174,6 +202,22 @@ export interface Usage {
   searches: number
   /** True when the gateway had to estimate reasoning or cache tokens, because the provider reported none. */
   estimated: boolean
+  /** What the call that compacted the conversation has of these figures; absent where there was none. */
+  compaction?: Usage
+}
+
+/** The usage without that of a compaction. */
+export function lessCompaction({ compaction, ...usage }: Usage): Usage {
+  if (!compaction) return usage
+  return {
+    input: usage.input - compaction.input,
+    cached: usage.cached - compaction.cached,
+    cacheWrite: usage.cacheWrite - compaction.cacheWrite,
+    output: usage.output - compaction.output,
+    reasoning: usage.reasoning - compaction.reasoning,
+    searches: usage.searches - compaction.searches,
+    estimated: usage.estimated,
+  }
 }
 
 export const ZERO_USAGE: Usage = Object.freeze({

@@ -4,9 +4,11 @@
  * dialect can continue them (RESP-2).
  */
 import type { CallPart, Part, ReasoningPart, SearchPart, Turn } from './conversation.ts'
-import type { StreamEvent } from './events.ts'
+import type { CompactionEvent, StreamEvent } from './events.ts'
 
 export class ReplyRecorder {
+  /** The compaction with which the reply began. Its summary is no part of the turn: it stands before it. */
+  compaction: CompactionEvent | undefined
   readonly #parts: Part[] = []
   readonly #path: string
   /** The text or refusal that further deltas extend. */
@@ -23,6 +25,9 @@ export class ReplyRecorder {
 
   push(event: StreamEvent): void {
     switch (event.type) {
+      case 'compaction':
+        this.compaction = event
+        return
       case 'text':
       case 'refusal':
         if (event.text === '') return

@@ -70,7 +70,7 @@ export interface Surface {
    */
   looseBody?(value: unknown): Record<string, unknown>
   /** The reply of a count (`count-tokens`). Default: `{"input_tokens": N}`. */
-  countReply?(tokens: number): unknown
+  countReply?(tokens: number, counted?: Conversation): unknown
   /**
    * The part of a list that a query asks for, where the surface's clients page lists. Absent: they read them whole.
    * @throws GatewayError when the query is not valid

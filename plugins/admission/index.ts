@@ -29,7 +29,7 @@ import { UnsentRequest, unsentOf } from '../shared/unsent.ts'
 import { type CellSet, cellsFor, cellsOfUsers, early, scaledDown, scaleFactor } from './cells.ts'
 import { denied, overMinute, overOutput, overSpendCap, overTokenBudget, zeroCap } from './denials.ts'
 import { finals } from './left.ts'
-import { capWithin, isPlentiful, type OutputCap, outputCap, spendLeft } from './output-cap.ts'
+import { type Besides, capWithin, isPlentiful, type OutputCap, outputCap, spendLeft } from './output-cap.ts'
 import { platformFull, platformOf } from './platform.ts'
 import { standingsOf } from './standing.ts'
 
@@ -46,6 +46,7 @@ const schema = object({
   } as Filled<Tag>,
 })
 
+const NOTHING = { input: 0, output: 0 }
 /** The output of a route that has no conversation. */
 const NO_OUTPUT: OutputCap = { reserve: 0, most: 0 }
 
@@ -172,20 +173,30 @@ export const admission = definePlugin({
       const set = cellSet(caller, requested?.id ?? null)
       const conversation = x.peek(conversationSlot)
       // With what was fetched for it. The row below has the prompt that is billed.
-      const input = x.peek(plan)?.input ?? x.peek(estimate)?.input ?? 0
+      const own = x.peek(plan)?.input ?? x.peek(estimate)?.input ?? 0
+      // What a compaction takes is billed, so all of it is reserved. Its two calls have prompts of their own.
+      const compaction = x.peek(plan)?.compaction
+      const further = compaction?.further ?? NOTHING
+      const input = own + further.input
       const price = requested?.price && caller.organization.billing !== 'free' ? requested.price : null
       const backends = x.peek(candidates) ?? requested?.backends ?? []
+      const besides: Besides = {
+        ...further,
+        cost: price ? mostCost(further.input, further.output, price) : 0,
+      }
+      const named = compaction?.wish.only ? compaction.cap : conversation?.maxOutputTokens
       const cap = conversation
-        ? outputCap(conversation, requested, backends, set, input, price, output_reserve)
+        ? outputCap(named, requested, backends, set, own, price, output_reserve, besides)
         : NO_OUTPUT
-      const costOf = (output: number) => (price ? mostCost(input, output, price) : 0)
+      const costOf = (output: number) => (price ? mostCost(own, output, price) + besides.cost : 0)
+      const reserve = cap.reserve + further.output
 
       const refused = checkMaxima(
         set,
         conversation?.maxOutputTokens,
         conversation?.maxOutputField,
         input,
-        cap.reserve,
+        reserve,
         costOf(cap.reserve),
       )
       if (refused) return refused
@@ -202,14 +213,12 @@ export const admission = definePlugin({
       const take = (output: number): MaybePromise<undefined | Reply> => {
         // Where nothing sets a cap, nothing limits spend either.
         const cost = costOf(output === Number.POSITIVE_INFINITY ? cap.reserve : output)
-        const amounts = cells.map(({ dimension }) =>
-          countedOf(dimension).reserve(input, cap.reserve, cost, conversation),
-        )
+        const amounts = cells.map(({ dimension }) => countedOf(dimension).reserve(input, reserve, cost, conversation))
         const asked = { org: caller.organization.id, id: x.id, cells, amounts, now }
         const user = users && {
           name: name!,
           cells: users,
-          amounts: users.map(({ dimension }) => countedOf(dimension).reserve(input, cap.reserve, cost, conversation)),
+          amounts: users.map(({ dimension }) => countedOf(dimension).reserve(input, reserve, cost, conversation)),
         }
         const result = store.limits.admit(user ? { ...asked, user } : asked)
         return result instanceof Promise
@@ -231,14 +240,14 @@ export const admission = definePlugin({
           // What this user has left was not known before: a lower cap may fit.
           if (price && output > cap.reserve && holdsMoney(user.cells[result.denied]!)) {
             const left = Math.min(spends ? set.spendLeft : Number.POSITIVE_INFINITY, spendLeft(user.cells, states))
-            return take(capWithin(left, cap, input, price))
+            return take(capWithin(left, cap, own, price, besides))
           }
           return denied(user.cells, user.amounts, { ...result, states }, now, { nameless: user.name === '' })
         }
         if (!result.admitted) {
           // Another request was faster: less is left than was seen, and a lower cap may still fit.
           if (spends && output > cap.reserve && holdsMoney(cells[result.denied]!))
-            return take(capWithin(set.spendLeft, cap, input, price))
+            return take(capWithin(set.spendLeft, cap, own, price, besides))
           return denied(cells, amounts, result, now, { full: set.cells })
         }
         x.defer(() => {
@@ -257,7 +266,7 @@ export const admission = definePlugin({
           compressed,
           taken,
           input,
-          output: cap.reserve,
+          output: reserve,
           cost,
           ...(conversation && assumed && { cap: output }),
         })
@@ -279,10 +288,12 @@ export const admission = definePlugin({
         platform.running--
       })
       const most =
-        price && set.userSpend !== Number.POSITIVE_INFINITY ? capWithin(set.userSpend, cap, input, price) : cap.most
+        price && set.userSpend !== Number.POSITIVE_INFINITY
+          ? capWithin(set.userSpend, cap, own, price, besides)
+          : cap.most
       if (!spends || most === cap.reserve || isPlentiful(set.spendLeft, costOf(most))) return take(most)
       const takeShare = (states: CellState[]) =>
-        take(Math.min(most, capWithin(spendLeft(set.spendCells, states), cap, input, price)))
+        take(Math.min(most, capWithin(spendLeft(set.spendCells, states), cap, own, price, besides)))
       const states = store.limits.peek(caller.organization.id, set.spendCells, now)
       return states instanceof Promise ? states.then(takeShare) : takeShare(states)
     }

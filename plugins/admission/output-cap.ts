@@ -1,6 +1,5 @@
 /** The output cap of a request: the client's, or for a request that names none the cap that is sent in its place. */
 import type { ModelConfig } from '../../config/types.ts'
-import type { Conversation } from '../../core/canon/conversation.ts'
 import { holdsMoney } from '../../core/canon/limits.ts'
 import { outputWithin, type Price } from '../../core/canon/money.ts'
 import type { Backend } from '../../core/ports/dialect.ts'
@@ -17,6 +16,14 @@ export interface OutputCap {
   most: number
 }
 
+/** What one request takes besides the call whose cap is looked for, such as the summary of a compaction. */
+export interface Besides {
+  input: number
+  output: number
+  /** Nano-USD. */
+  cost: number
+}
+
 /** What is sent may cost at most this share of what the spend caps leave, so that a few requests do not take it all. */
 const SHARE = 4
 
@@ -29,22 +36,24 @@ const SHARE = 4
  * @param price null when the request costs nothing
  */
 export function outputCap(
-  conversation: Conversation,
+  named: number | undefined,
   model: ModelConfig | undefined,
   backends: readonly Backend[],
   { maxima, minuteBudget, spendCells, userSpend }: CellSet,
   input: number,
   price: Price | null,
   reserve: number,
+  besides: Besides,
 ): OutputCap {
-  const named = conversation.maxOutputTokens
   if (named !== undefined) return { reserve: named, most: named }
   const configured = Math.min(model?.max_output_tokens ?? Infinity, maxima.outputTokens ?? Infinity)
   const window = Math.max(1, windowOf(model, backends) - input)
-  const least = Math.min(reserve, configured, window, minuteBudget.output_tokens?.limit ?? Infinity)
+  const least = Math.min(reserve, configured, window, (minuteBudget.output_tokens?.limit ?? Infinity) - besides.output)
   let most = configured
-  if (maxima.requestTokens !== null) most = Math.min(most, maxima.requestTokens - input)
-  if (maxima.requestCost !== null && price) most = Math.min(most, outputWithin(maxima.requestCost, input, price))
+  if (maxima.requestTokens !== null)
+    most = Math.min(most, maxima.requestTokens - input - besides.input - besides.output)
+  if (maxima.requestCost !== null && price)
+    most = Math.min(most, outputWithin(maxima.requestCost - besides.cost, input, price))
   const capped = most !== Infinity || (price !== null && (spendCells.length > 0 || userSpend !== Infinity))
   return { reserve: least, most: capped ? Math.max(least, Math.min(most, window)) : Infinity }
 }
@@ -58,8 +67,14 @@ function windowOf(model: ModelConfig | undefined, backends: readonly Backend[]):
 }
 
 /** The cap that is sent when the spend cells leave this much, in nano-USD. */
-export function capWithin(left: number, { reserve, most }: OutputCap, input: number, price: Price): number {
-  return Math.max(reserve, Math.min(most, outputWithin(Math.floor(left / SHARE), input, price)))
+export function capWithin(
+  left: number,
+  { reserve, most }: OutputCap,
+  input: number,
+  price: Price,
+  besides: Besides,
+): number {
+  return Math.max(reserve, Math.min(most, outputWithin(Math.floor(left / SHARE) - besides.cost, input, price)))
 }
 
 /**

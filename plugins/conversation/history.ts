@@ -118,6 +118,7 @@ export function checkContent(conversation: Conversation, limits: ContentLimits):
 function sizeOf(part: Part): number {
   switch (part.type) {
     case 'text':
+      return part.text.length + (part.capsule ? part.capsule.sealed.length : 0)
     case 'refusal':
       return part.text.length
     case 'image':

@@ -1,5 +1,6 @@
+import { keptTurns, standIn, withCapsule } from '../../core/canon/compaction.ts'
 import { type Conversation, formOf, type Turn } from '../../core/canon/conversation.ts'
-import type { FinishEvent, ReplyWarning, StreamEvent } from '../../core/canon/events.ts'
+import type { CompactionEvent, FinishEvent, ReplyWarning, StreamEvent } from '../../core/canon/events.ts'
 import { ReplyRecorder } from '../../core/canon/recorder.ts'
 import {
   conversation as conversationSlot,
@@ -29,6 +30,7 @@ import {
   preparing,
   recalledAsked,
 } from '../shared/slots.ts'
+import { Capsules } from './capsules.ts'
 import { checkContent, checkHistory, tooMuchRecalled } from './history.ts'
 import { type Added, ConnectionMemory, continueFrom, type Links, Memory, type Recalled, type Take } from './memory.ts'
 import { modelOf, notKnown, RetainedReplies, shown } from './replies.ts'
@@ -47,6 +49,8 @@ interface Recording {
   handedOn: Conversation
   /** Whether the client gets summaries of the reasoning. */
   summaries: boolean
+  /** A capsule stands for earlier responses: what is retained needs no link to them. */
+  cut: boolean
   /** Where it is kept: with the client's connection when the client asked not to store it, else in the store. */
   local: ConnectionMemory | undefined
   /** What the request continues; undefined when it continues nothing. */
@@ -103,6 +107,7 @@ export const conversationPlugin = definePlugin({
     const retrievable = context.retrieved.has('reply')
     const replies = new RetainedReplies(context.store, context.secret, context.clock)
     const access = new ModelAccess(context.config)
+    const capsules = new Capsules(context.secret)
     const takeOne = counting(context.store)
     const readable = readableOf(context.shared)
 
@@ -112,8 +117,8 @@ export const conversationPlugin = definePlugin({
       // An advisory chain refuses no history and retains nothing, but it counts what would be sent.
       if (context.terminal.advisory) {
         const id = conversation.previousResponseId
-        if (id === undefined) return restore(x, conversation)
-        return recall(x, conversation, id).then(found => ('kind' in found ? found : restore(x, found)))
+        if (id === undefined) return restore(x, opened(x, conversation))
+        return recall(x, conversation, id).then(found => restore(x, 'kind' in found ? found : opened(x, found)))
       }
 
       const connection = x.incoming.connection
@@ -127,16 +132,33 @@ export const conversationPlugin = definePlugin({
           fresh: freshOf(conversation),
           handedOn: conversation,
           summaries: conversation.reasoning.summary !== undefined,
+          cut: false,
           local: conversation.store === false && connection ? ConnectionMemory.of(connection) : undefined,
           ...(resumable && { readable: readable.run(x, x.get(identity).organization.id, () => askedBy(x)) }),
         })
-      if (conversation.previousResponseId === undefined) return complete(x, conversation)
+      if (conversation.previousResponseId === undefined) return complete(x, opened(x, conversation))
       return recall(x, conversation, conversation.previousResponseId).then(found =>
-        'kind' in found ? found : complete(x, found),
+        complete(x, 'kind' in found ? found : opened(x, found)),
       )
     }
 
-    function restore(x: Exchange, conversation: Conversation): undefined | Promise<undefined> {
+    /** @returns the conversation with its capsule opened, which is then that of the exchange, or the refusal */
+    function opened(x: Exchange, conversation: Conversation): Conversation | Reply {
+      if (!conversation.sealed) return conversation
+      const whole = capsules.open(x.get(identity).organization.id, conversation)
+      // A count that judges no body counts what it can read.
+      if ('kind' in whole) return context.terminal.advisory && !x.surface?.judgesCounts ? conversation : whole
+      x.set(conversationSlot, whole)
+      const kept = x.peek(recording)
+      if (kept) {
+        kept.handedOn = whole
+        kept.cut = true
+      }
+      return whole
+    }
+
+    function restore(x: Exchange, conversation: Conversation | Reply): undefined | Reply | Promise<undefined> {
+      if ('kind' in conversation) return conversation
       const { organization } = x.get(identity)
       const restored = memory.restore(organization.id, conversation, x.get(contentLimits).replayBytes, takerOf(x))
       return restored?.then(() => undefined)
@@ -185,7 +207,8 @@ export const conversationPlugin = definePlugin({
       return undefined
     }
 
-    function complete(x: Exchange, conversation: Conversation): undefined | Reply | Promise<undefined | Reply> {
+    function complete(x: Exchange, conversation: Conversation | Reply): undefined | Reply | Promise<undefined | Reply> {
+      if ('kind' in conversation) return conversation
       const limits = x.get(contentLimits)
       const replayed = checkHistory(conversation.turns) ?? checkContent(conversation, limits)
       if (typeof replayed !== 'number') return replayed
@@ -200,9 +223,10 @@ export const conversationPlugin = definePlugin({
     /** A request that generates nothing: it is kept so that a later request can continue it. */
     function takeIn(x: Exchange, conversation: Conversation): Reply | Promise<Reply> {
       const kept = x.get(recording)
-      if (Buffer.byteLength(JSON.stringify(kept.fresh)) > options.max_retained && !kept.local)
+      const own = kept.cut ? freshOf(conversation) : kept.fresh
+      if (Buffer.byteLength(JSON.stringify(own)) > options.max_retained && !kept.local)
         return tooLargeToKeep(options.max_retained)
-      const saved = retain(x, kept, kept.fresh, conversation.previousResponseId, null)
+      const saved = retain(x, kept, own, kept.cut ? undefined : conversation.previousResponseId, null)
       return saved instanceof Promise ? saved.then(() => ({ kind: 'empty' })) : { kind: 'empty' }
     }
 
@@ -227,6 +251,9 @@ export const conversationPlugin = definePlugin({
     function keepPrivate(x: Exchange, event: StreamEvent): StreamEvent {
       const organization = x.get(identity).organization.id
       switch (event.type) {
+        // What masks texts has put them back by now.
+        case 'compaction':
+          return { ...event, sealed: capsules.seal(organization, event) }
         case 'tool_call':
           if (!event.continuation) return event
           holdFor(x, memory.keep(organization, event.id, event.continuation))
@@ -255,19 +282,21 @@ export const conversationPlugin = definePlugin({
 
     /** @returns false when the reply is too large to be retained */
     function retainReply(x: Exchange, kept: Recording): boolean {
-      const { recorder, fresh, handedOn, local, links } = kept
+      const { recorder, fresh, handedOn, cut, local, links } = kept
       const conversation = x.get(conversationSlot)
       const reply = recorder.turn()
+      const { compaction } = recorder
       if (!local) {
-        const size = Buffer.byteLength(JSON.stringify(reply)) + echoBytes(x.get(request))
+        const said = compaction ? [reply, compaction.summary, compaction.sealed] : reply
+        const size = Buffer.byteLength(JSON.stringify(said)) + echoBytes(x.get(request))
         if (size > options.max_retained) return false
       }
       // A plugin below may have masked what must not be kept. Then the whole conversation is kept as that plugin left
       // it, without a link to the earlier responses. So it is where these end before this reply is stored.
       const rewritten = conversation !== handedOn
       const ending = links?.ends !== undefined && links.ends - context.clock.now() < RENEWABLE_MS
-      const whole = rewritten || ending
-      const own = whole ? freshOf(conversation) : fresh
+      const whole = rewritten || ending || cut || compaction !== undefined
+      const own = whole ? freshOf(compaction ? compacted(conversation, compaction) : conversation) : fresh
       holdFor(x, retain(x, kept, own, whole ? undefined : conversation.previousResponseId, reply))
       return true
     }
@@ -367,6 +396,13 @@ function isResumable(x: Exchange, { store, stream, generate }: Conversation, ret
     })
   }
   return true
+}
+
+/** The conversation as a compaction leaves it. A plugin may have masked what stays, so it is taken from there. */
+function compacted(conversation: Conversation, { id, summary, sealed, keeps, most }: CompactionEvent): Conversation {
+  const capsule = { id, sealed, keeps, path: 'previous_response_id' }
+  const kept = keptTurns(conversation.turns, keeps, most)
+  return withCapsule(conversation, kept, { type: 'text', text: standIn(summary), capsule }, [])
 }
 
 /** The end of a reply, with what its client should know of it. */

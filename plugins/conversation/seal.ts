@@ -7,10 +7,13 @@ import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:cr
 /** Seals and opens records with one secret. Derived keys are cached by organization. */
 export class Sealer {
   readonly #secret: Uint8Array
+  readonly #purpose: string
   readonly #keys = new Map<string, Buffer>()
 
-  constructor(secret: Uint8Array) {
+  /** @param purpose what is sealed for one purpose cannot be opened for another; at most 1024 bytes */
+  constructor(secret: Uint8Array, purpose = 'sluice record') {
     this.#secret = secret
+    this.#purpose = purpose
   }
 
   seal(organization: string, value: unknown): Uint8Array {
@@ -39,7 +42,7 @@ export class Sealer {
   #key(organization: string): Buffer {
     let key = this.#keys.get(organization)
     if (!key) {
-      key = Buffer.from(hkdfSync('sha256', this.#secret, organization, 'sluice record', 32))
+      key = Buffer.from(hkdfSync('sha256', this.#secret, organization, this.#purpose, 32))
       this.#keys.set(organization, key)
     }
     return key

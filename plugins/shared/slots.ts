@@ -3,7 +3,7 @@
  * itself reads are in core/plugin.ts.
  */
 import type { KeyConfig, ModelConfig, OrganizationConfig } from '../../config/types.ts'
-import type { CallPart, Conversation, SearchTool } from '../../core/canon/conversation.ts'
+import type { CallPart, CompactionWish, Conversation, SearchTool } from '../../core/canon/conversation.ts'
 import type { Consumed } from '../../core/canon/limits.ts'
 import {
   type CallReport,
@@ -92,6 +92,31 @@ export interface Plan {
    * exposure. The bill has the estimate.
    */
   readonly input: number
+  /** The conversation is compacted first. Absent where it is not. */
+  readonly compaction?: CompactionPlan
+}
+
+/**
+ * Filled by `compaction`: how a request that asks for it is compacted. Null where its prompt is below the client's
+ * threshold; a refusal where no summary would fit.
+ */
+export const compacting =
+  slot<(x: Exchange) => CompactionPlan | null | Reply | Promise<CompactionPlan | null | Reply>>('compacting')
+
+/** How the conversation of one exchange is compacted. */
+export interface CompactionPlan {
+  wish: CompactionWish
+  /** The output cap of the call that writes the summary, in tokens. */
+  cap: number
+  /** Tokens that this call has beside the prompt: the gateway's own words, or the client's. */
+  added: number
+  /** Those of them that are the client's. */
+  asked: number
+  /**
+   * The most that the request takes in all beyond its prompt and its own output: the summary, and the prompt that has it.
+   * Nothing where the summary is the output.
+   */
+  further: { input: number; output: number }
 }
 
 /**

@@ -41,9 +41,9 @@ import {
 import { resultsOf, type SearchErrorCode, type SearchProvider } from '../../core/ports/search.ts'
 import type { Ticker, Ticking } from '../../core/tools/ticker.ts'
 import { PromptCount, TokenCounter } from '../../meter/index.ts'
+import { RoundsUsage } from '../shared/rounds-usage.ts'
 import type { SearchPlan } from '../shared/slots.ts'
 import { append, relaxed, resultOf, withoutSearch } from './function-form.ts'
-import { RoundsUsage } from './rounds-usage.ts'
 import { Search } from './search.ts'
 import { ShownOrder } from './shown-order.ts'
 

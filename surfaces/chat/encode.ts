@@ -27,6 +27,7 @@ const FINISH: Record<FinishReason, ChatFinish> = {
   content_filter: 'content_filter',
   refusal: 'stop',
   pause: 'stop',
+  compaction: 'stop',
   idle_timeout: 'length',
   ceiling_timeout: 'length',
 }

@@ -19,6 +19,13 @@ const inputForm: ClientForm = { members: responsesForm.members }
 export function parse(body: Record<string, unknown>): Conversation {
   if (!hasMessages(body)) {
     const { store: _, ...conversation } = parseResponses(body as ResponsesBody)
+    const { compaction } = conversation
+    if (compaction)
+      throw fault(
+        'unsupported_parameter',
+        compaction.path,
+        w => `${w} asks for a compaction, which has no form in a chat completion. Leave it out.`,
+      )
     return { ...conversation, surface: 'cursor', form: inputForm }
   }
   const { tools: declared, tool_choice: choice, ...members } = body as CursorMessagesBody

@@ -9,6 +9,7 @@ import {
   type SearchPart,
   type SearchResult,
   type TextPart,
+  type Turn,
   TurnList,
 } from '../../core/canon/conversation.ts'
 import { appendAll } from '../../core/tools/append.ts'
@@ -27,6 +28,8 @@ const BILLING_HEADER = 'x-anthropic-billing-header:'
 /** Reads the turns of one body. */
 export class BlockReader {
   readonly turns = new TurnList()
+  /** Whether the turns have a compaction. */
+  sealed = false
   readonly #reading: Reading
   /** Hosted searches by id. The block with a search's results comes later in the message. */
   readonly #searches = new Map<string, SearchPart>()
@@ -64,16 +67,48 @@ export class BlockReader {
       this.turns.push(role, [textPart(content)])
       return
     }
-    const results: ResultPart[] = []
-    const parts: Part[] = []
+    let results: ResultPart[] = []
+    let parts: Part[] = []
+    let compacted = false
     const blocks = listOf(content)
     for (let j = 0; j < blocks.length; j++) {
       const block = blocks[j]
-      if (isObject(block)) this.#block(block, `${path}.content[${j}]`, parts, results)
+      if (!isObject(block)) continue
+      const at = `${path}.content[${j}]`
+      if (block.type !== 'compaction') {
+        this.#block(block, at, parts, results)
+        continue
+      }
+      compacted = true
+      const capsule = this.#capsule(block, at)
+      if (!capsule) continue
+      this.#turns(role, parts, results)
+      this.turns.push('user', [capsule])
+      ;[parts, results] = [[], []]
     }
-    // Results come first, wherever they stand in the message: they are a turn of their own (wire.md B.6).
+    if (compacted) this.#turns(role, parts, results)
+    else if (!this.#turns(role, parts, results)) this.turns.push(role, parts)
+  }
+
+  /** Results come first, wherever they stand in the message: they are a turn of their own (wire.md B.6). */
+  #turns(role: Turn['role'], parts: Part[], results: ResultPart[]): boolean {
     if (results.length > 0) this.turns.push('tool', results)
-    if (parts.length > 0 || results.length === 0) this.turns.push(role, parts)
+    if (parts.length > 0) this.turns.push(role, parts)
+    return parts.length > 0 || results.length > 0
+  }
+
+  /** The summary of a compaction; undefined for one that failed, which stands for nothing. */
+  #capsule(block: Block, path: string): TextPart | undefined {
+    const content = stringOf(block.content)
+    const sealed = stringOf(block.encrypted_content) ?? ''
+    if (content === undefined && sealed === '') return undefined
+    this.sealed = true
+    const at = { sealed, path: `${path}.encrypted_content` }
+    const part: TextPart =
+      sealed === ''
+        ? { ...textPart(content!), capsule: { ...at, keeps: 'nothing' } }
+        : { ...textPart(''), capsule: { ...at, ...(content !== undefined && { claimed: content }) } }
+    return this.#marked(part, block, path)
   }
 
   #block(block: Block, path: string, parts: Part[], results: ResultPart[]): void {

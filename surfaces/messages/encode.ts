@@ -10,9 +10,16 @@
  * - a call whose arguments are not a JSON object has the input `{"_raw": text}`; providers/whole-arguments.ts keeps
  *   such text out of streams.
  */
-import type { SearchResult } from '../../core/canon/conversation.ts'
+import type { Edited, SearchResult } from '../../core/canon/conversation.ts'
 import type { GatewayError } from '../../core/canon/errors.ts'
-import type { Citation, FinishEvent, FinishReason, StreamEvent, Usage } from '../../core/canon/events.ts'
+import {
+  type Citation,
+  type FinishEvent,
+  type FinishReason,
+  lessCompaction,
+  type StreamEvent,
+  type Usage,
+} from '../../core/canon/events.ts'
 import type { EncodeContext, Encoder } from '../../core/ports/surface.ts'
 import { parseExactly } from '../../core/tools/json.ts'
 import { TextJoiner } from '../text.ts'
@@ -32,6 +39,7 @@ const STOP_REASONS: Readonly<Record<FinishReason, StopReason>> = {
   content_filter: 'refusal',
   refusal: 'refusal',
   pause: 'pause_turn',
+  compaction: 'compaction',
   idle_timeout: 'max_tokens',
   ceiling_timeout: 'max_tokens',
 }
@@ -120,6 +128,8 @@ class MessagesEncoder implements Encoder {
         return this.#search(event.id)
       case 'search_end':
         return this.#searchEnd(event)
+      case 'compaction':
+        return this.#compaction(event.summary, event.sealed)
       case 'activity':
         return ''
       default:
@@ -132,6 +142,9 @@ class MessagesEncoder implements Encoder {
     const frames = this.#cut()
     this.#state = 'ended'
     const reason = this.#refused && finish.reason === 'stop' ? 'refusal' : STOP_REASONS[finish.reason]
+    // What a compaction took is in the list of iterations alone, as the published type has it.
+    const own = lessCompaction(usage)
+    const paused = finish.reason === 'compaction'
     const details = { type: 'refusal', category: null, explanation: finish.explanation ?? null }
     const ending = {
       delta: {
@@ -141,12 +154,10 @@ class MessagesEncoder implements Encoder {
         container: null,
       },
       usage: {
-        input_tokens: usage.input - usage.cached - usage.cacheWrite,
-        cache_creation_input_tokens: usage.cacheWrite,
-        cache_read_input_tokens: usage.cached,
-        output_tokens: usage.output,
-        output_tokens_details: { thinking_tokens: usage.reasoning },
-        server_tool_use: usage.searches > 0 ? { web_search_requests: usage.searches, web_fetch_requests: 0 } : null,
+        ...tokensOf(own),
+        output_tokens_details: { thinking_tokens: own.reasoning },
+        server_tool_use: own.searches > 0 ? { web_search_requests: own.searches, web_fetch_requests: 0 } : null,
+        ...(usage.compaction && { iterations: iterationsOf(usage.compaction, paused ? null : own) }),
       },
     }
     this.#ending = ending
@@ -273,6 +284,16 @@ class MessagesEncoder implements Encoder {
     return `${input}${stopped}${blockStart(index, block)}${blockStop(index)}`
   }
 
+  #compaction(content: string, encrypted_content: string): string {
+    const stopped = this.#close()
+    const index = this.#index++
+    this.#content.push({ type: 'compaction', content, encrypted_content })
+    const start = blockStart(index, { type: 'compaction', content: null, encrypted_content: null })
+    const delta = { type: 'compaction_delta', content, encrypted_content }
+    const frame = JSON.stringify({ type: 'content_block_delta', index, delta })
+    return `${stopped}${start}event: content_block_delta\ndata: ${frame}\n\n${blockStop(index)}`
+  }
+
   #open(kind: OpenBlock['kind'], block: ReplyBlock, delta: string): string {
     const stopped = this.#close()
     const index = this.#index++
@@ -351,14 +372,36 @@ class MessagesEncoder implements Encoder {
     }
   }
 
-  /** No context edit is ever applied. A client that requested edits is informed of that. */
+  /** A client that requested edits is told which of them have cleared something. */
   #contextManagement(): Json | undefined {
     const { context_management: requested } = this.#context.body as MessagesBody
-    return requested == null ? undefined : { context_management: { applied_edits: [] } }
+    const applied = this.#context.conversation.edited?.applied ?? []
+    return requested == null ? undefined : { context_management: { applied_edits: applied.map(appliedEdit) } }
   }
 }
 
 export const encoder = (context: EncodeContext): Encoder => new MessagesEncoder(context)
+
+function tokensOf(usage: Usage): Json {
+  return {
+    input_tokens: usage.input - usage.cached - usage.cacheWrite,
+    cache_creation_input_tokens: usage.cacheWrite,
+    cache_read_input_tokens: usage.cached,
+    output_tokens: usage.output,
+  }
+}
+
+/** The calls of a reply whose conversation was compacted. */
+function iterationsOf(compaction: Usage, own: Usage | null): Json[] {
+  const call = (type: string, usage: Usage) => ({ type, ...tokensOf(usage), cache_creation: null })
+  return [call('compaction', compaction), ...(own ? [call('message', own)] : [])]
+}
+
+function appliedEdit({ type, cleared, tokens }: Edited['applied'][number]): Json {
+  return type === 'clear_thinking'
+    ? { type: 'clear_thinking_20251015', cleared_thinking_turns: cleared, cleared_input_tokens: tokens }
+    : { type: 'clear_tool_uses_20250919', cleared_tool_uses: cleared, cleared_input_tokens: tokens }
+}
 
 function blockStart(index: number, block: ReplyBlock): string {
   return `event: content_block_start\ndata: {"type":"content_block_start","index":${index},"content_block":${JSON.stringify(block)}}\n\n`

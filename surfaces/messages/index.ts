@@ -40,6 +40,10 @@ export const messages: DescribedSurface = {
   parse,
   parseLoosely,
   looseBody,
+  countReply: (tokens, counted) => ({
+    input_tokens: tokens,
+    ...(counted?.edited && { context_management: { original_input_tokens: counted.edited.before } }),
+  }),
   page,
   encoder,
   error: (error, requestId) => errorBody(error, requestId),

@@ -16,6 +16,7 @@ import { hasTag } from '../schema.ts'
 import { isObject, listOf, numberOf, stringOf } from '../unchecked.ts'
 import { BlockReader } from './blocks.ts'
 import { form } from './form.ts'
+import { readManagement } from './management.ts'
 import { Reading } from './reading.ts'
 import { type MessagesBody, thinkingControl } from './schema.ts'
 import { readToolChoice, readTools } from './tools.ts'
@@ -73,6 +74,9 @@ function read(body: MessagesBody, reading: Reading): Conversation {
   }
   const output = readFormat(body, reading)
   if (output) conversation.output = output
+  if (blocks.sealed) conversation.sealed = true
+  if (body.context_management != null || body.compaction != null)
+    Object.assign(conversation, readManagement(body, reading))
   const cap = numberOf(body.max_tokens)
   if (cap !== undefined) {
     conversation.maxOutputTokens = cap

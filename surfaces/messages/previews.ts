@@ -5,6 +5,7 @@
  */
 export const PREVIEWS: ReadonlySet<string> = new Set([
   'claude-code-20250219', // marks the client
+  'compact-2026-01-12',
   'context-management-2025-06-27',
   'effort-2025-11-24',
   'extended-cache-ttl-2025-04-11',

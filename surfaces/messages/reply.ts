@@ -2,7 +2,7 @@
 import type { NamedSchema } from '../described.ts'
 import { type Arrives, among, array, exactly, integer, opaqueObject, orNull, shape, string } from '../schema.ts'
 
-const blockType = among(['text', 'thinking', 'tool_use', 'server_tool_use', 'web_search_tool_result'])
+const blockType = among(['text', 'thinking', 'tool_use', 'server_tool_use', 'web_search_tool_result', 'compaction'])
 const stopReason = among([
   'end_turn',
   'max_tokens',
@@ -11,6 +11,7 @@ const stopReason = among([
   'refusal',
   'pause_turn',
   'model_context_window_exceeded',
+  'compaction',
 ])
 const tokens = integer(0)
 /** The prefix of a reply's id. */

@@ -217,6 +217,14 @@ const webSearchToolResult = variant(
   ['tool_use_id', 'content'],
 )
 
+const compaction = variant('type', 'compaction', {
+  content: string({ minLength: 1 }),
+  encrypted_content: string({ minLength: 1 }),
+  signature: noop(string()),
+  tool_changes: noop(array(opaqueObject())),
+  cache_control: cacheControl,
+})
+
 // ---- messages -------------------------------------------------------------------------------------------------------
 
 const content = <const B extends readonly Schema[]>(blocks: B) => forms([string(), array(tagged('type', blocks))])
@@ -242,12 +250,14 @@ const replyMembers = {
 const message = tagged(
   'role',
   [
-    variant('role', 'user', { content: content([text, image, document, searchResult, toolResult]) }, ['content']),
+    variant('role', 'user', { content: content([text, image, document, searchResult, toolResult, compaction]) }, [
+      'content',
+    ]),
     variant(
       'role',
       'assistant',
       {
-        content: content([text, thinking, redactedThinking, toolUse, serverToolUse, webSearchToolResult]),
+        content: content([text, thinking, redactedThinking, toolUse, serverToolUse, webSearchToolResult, compaction]),
         ...replyMembers,
       },
       ['content'],
@@ -355,11 +365,14 @@ export const thinkingControl = tagged(
   { unknown: { code: 'invalid_value' } },
 )
 
-const amount = (...types: string[]): Schema =>
+const amount = <const W extends string>(...units: readonly W[]) =>
   tagged(
     'type',
-    types.map(type => variant('type', type, { value: integer(0) }, ['value'])),
+    units.map(unit => variant('type', unit, { value: integer(0) }, ['value'])),
   )
+
+/** Words of the client's own on how to summarise. */
+const instructions = string({ maxLength: 20_000 })
 
 const contextManagement = object({
   edits: array(
@@ -375,7 +388,7 @@ const contextManagement = object({
         keep: forms([
           oneOfStrings(['all']),
           tagged('type', [
-            variant('type', 'thinking_turns', { value: integer(0) }, ['value']),
+            variant('type', 'thinking_turns', { value: integer(1) }, ['value']),
             variant('type', 'all', {}),
           ]),
         ]),
@@ -383,7 +396,7 @@ const contextManagement = object({
       variant('type', 'compact_20260112', {
         trigger: amount('input_tokens'),
         pause_after_compaction: boolean(),
-        instructions: string(),
+        instructions,
       }),
     ]),
   ),
@@ -423,12 +436,17 @@ export const requestSchema = object(
     service_tier: wish(only(oneOfStrings(['auto', 'standard_only']))),
     speed: wish(only(oneOfStrings(['standard']))),
     diagnostics: noop(object({ previous_message_id: string() })),
-    context_management: noop(contextManagement),
+    context_management: contextManagement,
     safeguards: noop(array(anything())),
     inference_geo: rejected(undefined, NOTHING),
     container: rejected(undefined, NOTHING),
     mcp_servers: rejected(undefined, NOTHING),
-    compaction: rejected(undefined, NOTHING),
+    // Empty values pass, as for members that are not offered.
+    compaction: forms([
+      string({ maxLength: 0 }),
+      array(anything(), { maxItems: 0 }),
+      object({ type: oneOfStrings(['summarize']), instructions }),
+    ]),
     thread: rejected('Send the whole conversation in messages.', NOTHING),
     fallbacks: wish(rejected(undefined, NOTHING)),
     fallback_credit_token: wish(rejected(undefined, NOTHING)),
@@ -459,6 +477,7 @@ export type Block = UncheckedObject<
     | typeof redactedThinking
     | typeof serverToolUse
     | typeof webSearchToolResult
+    | typeof compaction
     | typeof webSearchResult
   >
 >

@@ -14,6 +14,7 @@ import { parseExactly } from '../../core/tools/json.ts'
 import { frameMembers, PLAIN_REFUSAL, type WireLogprob, wireLogprobs } from '../envelope.ts'
 import { TextJoiner } from '../text.ts'
 import {
+  type CompactionItem,
   type CustomCallItem,
   type FunctionCallItem,
   type MessageItem,
@@ -129,6 +130,8 @@ export class ResponsesEncoder implements Encoder {
         return this.#onSearchStart(event.id)
       case 'search_end':
         return this.#onSearchEnd(event)
+      case 'compaction':
+        return this.#onCompaction(event.id, event.sealed)
       default:
         return ''
     }
@@ -163,7 +166,7 @@ export class ResponsesEncoder implements Encoder {
       error,
       this.#context.requestId,
     )
-    if (this.#open) {
+    if (this.#open && this.#open.type !== 'compaction') {
       this.#open.status = 'incomplete'
       if (this.#streaming && this.#done.length < this.#output.length) this.#done.push(JSON.stringify(this.#open))
     }
@@ -188,8 +191,15 @@ export class ResponsesEncoder implements Encoder {
   }
 
   body(): string {
-    const output = JSON.stringify(this.#output).slice(1, -1)
-    return responseOf(this.#context, this.#progress, output, echoOf(this.#context))
+    return responseOf(this.#context, this.#progress, this.outputItems(), echoOf(this.#context))
+  }
+
+  /** JSON of the items of a buffered reply, without brackets. */
+  protected outputItems(): string {
+    return JSON.stringify(this.#output).slice(1, -1)
+  }
+  protected get usage(): Usage | undefined {
+    return this.#progress.usage
   }
 
   get sent(): SentStream | undefined {
@@ -508,6 +518,13 @@ export class ResponsesEncoder implements Encoder {
     return completed + closed
   }
 
+  // ---- compaction ---------------------------------------------------------------------------------------------------
+
+  #onCompaction(id: string, sealed: string): string {
+    const item: CompactionItem = { id, type: 'compaction', encrypted_content: sealed }
+    return this.#closeItem() + this.#add(item) + this.#closeItem()
+  }
+
   // ---- items and frames ---------------------------------------------------------------------------------------------
 
   #add(item: OutputItem): string {
@@ -527,7 +544,7 @@ export class ResponsesEncoder implements Encoder {
     let out = this.#closePart()
     if (item.type === 'reasoning') out += this.#closeSummary(item)
     this.#open = undefined
-    item.status = status
+    if (item.type !== 'compaction') item.status = status
     if (!this.#streaming) return ''
     const json = JSON.stringify(item)
     this.#done.push(json)

@@ -34,7 +34,7 @@ export function inputItems(
     // A client may have sent one id twice, and a page could not be continued from that.
     if (!itemId || ids.has(itemId)) itemId = madeId(id, items.length)
     ids.add(itemId)
-    items.push({ id: itemId, type, status: 'completed', ...members })
+    items.push({ id: itemId, type, ...(type !== 'compaction' && { status: 'completed' }), ...members })
   }
   const addMessage = (role: Turn['role'], parts: readonly Part[]) => {
     if (parts.length > 0) add('message', { role, content: parts.map(part => contentOf(role, part, include)) })
@@ -54,15 +54,21 @@ export function inputItems(
   return items
 }
 
-type ItemPart = Extract<Part, { type: 'call' | 'result' | 'reasoning' | 'search' }>
+type CapsulePart = TextPart & Required<Pick<TextPart, 'capsule'>>
+type ItemPart = CapsulePart | Extract<Part, { type: 'call' | 'result' | 'reasoning' | 'search' }>
 
 function isItem(part: Part): part is ItemPart {
+  if (part.type === 'text') return part.capsule !== undefined
   return part.type === 'call' || part.type === 'result' || part.type === 'reasoning' || part.type === 'search'
 }
 
 /** @returns the item without its status; `own` is the id that it has already */
 function itemOf(part: ItemPart, include: Include): { type: string; own?: string; [member: string]: unknown } {
   switch (part.type) {
+    case 'text': {
+      const { id: own, sealed: encrypted_content } = part.capsule
+      return { type: 'compaction', ...(own !== undefined && { own }), encrypted_content }
+    }
     case 'call': {
       const { id: call_id, kind, name, namespace, input } = part
       const rest = namespace === undefined ? {} : { namespace }

@@ -56,7 +56,14 @@ export interface ToolSearchItem extends ItemOf<'tool_search_call'> {
 export interface WebSearchItem extends ItemOf<'web_search_call'> {
   action: { type: 'search'; query?: string; queries?: string[]; sources?: { type: 'url'; url: string }[] }
 }
+/** It is complete when it comes, and has no status. */
+export interface CompactionItem {
+  id: string
+  type: 'compaction'
+  encrypted_content: string
+}
 export type OutputItem =
+  | CompactionItem
   | MessageItem
   | ReasoningItem
   | FunctionCallItem

@@ -1,5 +1,6 @@
 /** Makes the canonical conversation from a Responses body that the schema has accepted. */
 import {
+  type CompactionWish,
   type Conversation,
   type DocumentPart,
   type ImagePart,
@@ -20,6 +21,7 @@ import { checkChoice, checkUniqueNames } from '../tools.ts'
 import { form } from './form.ts'
 import { searchIdOf } from './items.ts'
 import {
+  type CompactionItem,
   type InputPart,
   type Item,
   type MessageItem,
@@ -92,7 +94,23 @@ export function parse(body: ResponsesBody): Conversation {
   if (body.prompt_cache_key != null) conversation.cacheKey = body.prompt_cache_key
   if (body.previous_response_id != null) conversation.previousResponseId = body.previous_response_id
   if (body.generate === false) conversation.generate = false
+  const { input } = body
+  if (Array.isArray(input) && input.some(({ type }) => type === 'compaction')) conversation.sealed = true
+  const wish = compactionOf(body)
+  if (wish) conversation.compaction = wish
   return conversation
+}
+
+function compactionOf({ input, context_management: management }: ResponsesBody): CompactionWish | undefined {
+  const last = Array.isArray(input) ? input.length - 1 : -1
+  if (Array.isArray(input) && input[last]?.type === 'compaction_trigger')
+    return { only: true, keeps: 'user', path: `input[${last}]` }
+  if (!management?.length) return undefined
+  const threshold = management[0]!.compact_threshold
+  const wish = { only: false, keeps: 'nothing' as const, path: 'context_management' }
+  return threshold == null
+    ? { ...wish, threshold: Number.POSITIVE_INFINITY, withinWindow: true }
+    : { ...wish, threshold }
 }
 
 /** Whether more tools would not change what a choice means. */
@@ -126,6 +144,12 @@ function pushInput(list: TurnList, tools: Tool[], body: ResponsesBody): void {
   const continued = body.previous_response_id != null
   const loaded = new LoadedTools(tools)
   input.forEach((item, i) => {
+    if (item.type === 'compaction_trigger' && i < input.length - 1)
+      throw fault(
+        'invalid_value',
+        `input[${i}]`,
+        w => `${w} is a compaction_trigger, which is the last item of the input.`,
+      )
     pushItem(list, loaded, item, `input[${i}]`, answered, continued)
   })
 }
@@ -191,6 +215,10 @@ function pushItem(
     }
     case 'additional_tools':
       tools.append(toolsOf(item.tools, join(path, 'tools')))
+      return
+    case 'compaction':
+      return list.push('user', [capsulePart(item, `${path}.encrypted_content`)])
+    case 'compaction_trigger':
       return
     default:
       return pushMessage(list, item, path, continued)
@@ -267,6 +295,11 @@ function reasoningPart(item: ReasoningItem): ReasoningPart {
   const handle = item.encrypted_content || item.id
   if (handle != null) part.handle = handle
   return part
+}
+
+/** The summary stays sealed until it is known whose it is. */
+function capsulePart({ id, encrypted_content: sealed }: CompactionItem, path: string): TextPart {
+  return { ...text(''), capsule: { sealed, path, ...(id != null && { id: id as string }) } }
 }
 
 function searchPart({ id, action }: SearchCallItem): SearchPart {

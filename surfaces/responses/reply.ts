@@ -25,9 +25,17 @@ const itemType = among([
   'custom_tool_call',
   'web_search_call',
   'tool_search_call',
+  'compaction',
 ])
 const warning = shape({ code: string(), message: string() })
 const tokens = integer(0)
+export const usage = shape({
+  input_tokens: tokens,
+  input_tokens_details: shape({ cached_tokens: tokens, cache_write_tokens: tokens }),
+  output_tokens: tokens,
+  output_tokens_details: shape({ reasoning_tokens: tokens }),
+  total_tokens: tokens,
+})
 /** The prefix of a reply's id. */
 export const ID = 'resp_'
 
@@ -43,16 +51,8 @@ export const reply: NamedSchema = {
       status,
       error: orNull(opaqueObject()),
       incomplete_details: orNull(shape({ reason: incompleteReason })),
-      output: array(shape({ id: string({ pattern: `^${ITEM}` }), type: itemType, status })),
-      usage: orNull(
-        shape({
-          input_tokens: tokens,
-          input_tokens_details: shape({ cached_tokens: tokens, cache_write_tokens: tokens }),
-          output_tokens: tokens,
-          output_tokens_details: shape({ reasoning_tokens: tokens }),
-          total_tokens: tokens,
-        }),
-      ),
+      output: array(shape({ id: string({ pattern: `^${ITEM}` }), type: itemType, status }, ['status'])),
+      usage: orNull(usage),
       warning,
       previous_response_id: orNull(string()),
       instructions: orNull(string()),

@@ -99,7 +99,8 @@ function formatOf(format: NonNullable<ResponsesBody['text']>['format']): string 
 
 const json = (value: string | null | undefined) => (value == null ? 'null' : JSON.stringify(value))
 
-function usageOf({ input, cached, cacheWrite, output, reasoning }: Usage): string {
+/** The usage as JSON. */
+export function usageOf({ input, cached, cacheWrite, output, reasoning }: Usage): string {
   return (
     `{"input_tokens":${input}` +
     `,"input_tokens_details":{"cached_tokens":${cached},"cache_write_tokens":${cacheWrite}}` +

@@ -158,8 +158,15 @@ const tools = array(tagged('type', [functionTool, customTool, searchTool, namesp
 
 // ---- items ----------------------------------------------------------------------------------------------------------
 
-/** Item ids are never looked up. Client libraries add `created_by`. */
-const itemHints = { id: noop(string()), created_by: noop(anything()) }
+/**
+ * Item ids are never looked up. Client libraries add `created_by`; Codex adds the last one, for a provider that it takes
+ * for OpenAI.
+ */
+const itemHints = {
+  id: noop(string()),
+  created_by: noop(anything()),
+  internal_chat_message_metadata_passthrough: noop(opaqueObject()),
+}
 const status = oneOfStrings(['in_progress', 'completed', 'incomplete'])
 const caller = noop(opaqueObject())
 
@@ -271,7 +278,13 @@ const additionalTools = variant(
   ['role', 'tools'],
 )
 
-const item = tagged(
+/** Its encrypted_content is the gateway's own (core/canon/compaction.ts). */
+const compaction = variant('type', 'compaction', { encrypted_content: string({ minLength: 1 }), ...itemHints }, [
+  'encrypted_content',
+])
+const compactionTrigger = variant('type', 'compaction_trigger', itemHints)
+
+export const item = tagged(
   'type',
   [
     message,
@@ -284,6 +297,8 @@ const item = tagged(
     toolSearchCall,
     toolSearchOutput,
     additionalTools,
+    compaction,
+    compactionTrigger,
   ],
   {
     absent: 'message',
@@ -377,10 +392,10 @@ export const requestSchema = titled(
       prompt_cache_retention: promptCacheRetention,
       service_tier: serviceTier,
       client_metadata: noop(map(string())),
-      context_management: noop(
-        array(tagged('type', [variant('type', 'compaction', { compact_threshold: { type: 'number' } })])),
-        'No compaction is done.',
-      ),
+      context_management: array(tagged('type', [variant('type', 'compaction', { compact_threshold: integer(1) })]), {
+        maxItems: 1,
+        description: 'The conversation is compacted when its prompt has more tokens.',
+      }),
       background: only({ type: 'boolean', enum: [false] }),
       conversation: rejected('Use previous_response_id, or send the items.'),
       prompt: rejected(),
@@ -401,6 +416,7 @@ export type ResponsesBody = Arrives<typeof requestSchema> & {
 export type Item = Arrives<typeof item>
 export type MessageItem = Extract<Item, { role: string; content: unknown }>
 export type OutputItem = Arrives<typeof functionOutput | typeof customOutput>
+export type CompactionItem = Arrives<typeof compaction>
 export type ReasoningItem = Arrives<typeof reasoning>
 export type SearchCallItem = Arrives<typeof searchCall>
 export type InputPart = Arrives<typeof inputText | typeof inputImage | typeof inputFile>

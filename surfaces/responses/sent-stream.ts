@@ -443,5 +443,8 @@ function asAdded(item: OutputItem): object {
       return { ...item, status, action: { type: 'search' } }
     case 'tool_search_call':
       return { ...item, status }
+    // It is complete when it comes.
+    case 'compaction':
+      return item
   }
 }

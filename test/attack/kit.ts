@@ -90,9 +90,9 @@ function configuration(options: GatewayOptions): string {
 server: { listen: 127.0.0.1:0, admin: 127.0.0.1:0, listener: ${listener}, drain: 2s }
 store: { url: "${store}", timeout: 10s }
 pipelines:
-  completions: [auth, validation, idempotency, model-access, conversation, token-estimate, { web-search: { provider: simulator } }, media, routing, admission, translation, { upstream: ${options.upstreamPlugin ?? '{}'} }, usage-capture, header-stamp]
-  optional: [auth, { validation: { structured_output: translate } }, idempotency, model-access, conversation, { pii-mask: { patterns: { STAFF: 'E-\\d{6}' } } }, token-estimate, { web-search: { provider: simulator } }, media, routing, admission, translation, upstream, usage-capture, header-stamp]
-  count_tokens: [auth, validation, model-access, conversation, token-estimate, count-tokens, header-stamp]
+  completions: [auth, validation, idempotency, model-access, conversation, compaction, token-estimate, { web-search: { provider: simulator } }, media, routing, admission, translation, { upstream: ${options.upstreamPlugin ?? '{}'} }, usage-capture, header-stamp]
+  optional: [auth, { validation: { structured_output: translate } }, idempotency, model-access, conversation, compaction, { pii-mask: { patterns: { STAFF: 'E-\\d{6}' } } }, token-estimate, { web-search: { provider: simulator } }, media, routing, admission, translation, upstream, usage-capture, header-stamp]
+  count_tokens: [auth, validation, model-access, conversation, compaction, token-estimate, count-tokens, header-stamp]
   models: [auth, models, header-stamp]
 routes:
   - { match: POST /v1/responses, surface: responses, pipeline: completions }

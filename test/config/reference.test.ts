@@ -97,7 +97,14 @@ test('plugin options arrive checked, filled and converted', async () => {
     max_documents: 10,
     max_replay: 16 * 1024 ** 2,
     structured_output: { responses: 'translate', chat: 'reject', messages: 'translate', cursor: 'reject' },
-    unknown_fields: { responses: 'reject', chat: 'reject', messages: 'reject', cursor: 'reject', embeddings: 'reject' },
+    unknown_fields: {
+      responses: 'reject',
+      chat: 'reject',
+      messages: 'reject',
+      compact: 'reject',
+      cursor: 'reject',
+      embeddings: 'reject',
+    },
   })
   assert.deepEqual(options['idempotency'], { keep: 86_400_000, max_record: 4 * 1024 ** 2, max_total: 1024 ** 3 })
   assert.deepEqual(options['conversation'], { retain: 86_400_000, max_retained: 1024 ** 2, continuation: 259_200_000 })

@@ -24,8 +24,11 @@ const one = (sections = '') =>
 const two = (webSearch = 'web-search', media = 'media') =>
   house(
     2,
-    ['auth', 'validation', 'model-access', 'conversation', 'token-estimate', webSearch, media, 'routing', ...TAIL],
-    ['auth', 'validation', 'model-access', 'conversation', 'token-estimate', 'count-tokens'],
+    [
+      ...['auth', 'validation', 'model-access', 'conversation', 'compaction', 'token-estimate'],
+      ...[webSearch, media, 'routing', ...TAIL],
+    ],
+    ['auth', 'validation', 'model-access', 'conversation', 'compaction', 'token-estimate', 'count-tokens'],
   )
 
 /** What a chain is built of, places in the file aside. */
@@ -63,9 +66,10 @@ describe('one house', () => {
 test('version 1 implies the three at fixed places, and says that they are implied', async () => {
   const { config } = await loadText(one())
   const shown = config!.pipelines['p']!.map(({ id, implied }) => (implied ? `(${id})` : id))
-  assert.deepEqual(shown.slice(2, 8), [
+  assert.deepEqual(shown.slice(2, 9), [
     '(model-access)',
     'conversation',
+    '(compaction)',
     'token-estimate',
     '(web-search)',
     '(media)',
@@ -75,7 +79,7 @@ test('version 1 implies the three at fixed places, and says that they are implie
 
 test('version 1 implies them once, under a name that is free, and needs nothing more for them', async () => {
   const { config } = await loadText(one().replace(', admission', ', { plugin: admission, id: media }'))
-  assert.equal(config!.pipelines['p']![6]!.id, 'implied-media')
+  assert.equal(config!.pipelines['p']![7]!.id, 'implied-media')
   const { errors } = await loadText(one().replace('auth, validation, conversation, token-estimate, routing', 'routing'))
   assert.ok(errors!.length > 0)
   for (const line of lines(errors)) assert.match(line, / (routing|admission|translation|upstream) needs /)
@@ -84,15 +88,15 @@ test('version 1 implies them once, under a name that is free, and needs nothing 
 test('version 1 does not take them as lines: their place is fixed', async () => {
   const { errors } = await loadText(one().replace('routing,', 'media, routing,'))
   assert.deepEqual(lines(errors), [
-    'gateway.yaml:3:55  media is implied by version: 1 and is not written; remove this line, or start the file with version: 2 and write model-access, web-search, media (docs/configuration.md)',
+    'gateway.yaml:3:55  media is implied by version: 1 and is not written; remove this line, or start the file with version: 2 and write model-access, compaction, web-search, media (docs/configuration.md)',
   ])
 })
 
 describe('version 2', () => {
   test('names the line that is missing', async () => {
     const without = async (plugin: string) => lines((await loadText(two().replaceAll(`${plugin}, `, ''))).errors)
-    // These two take their own capability away, and nothing else.
-    for (const plugin of ['media', 'web-search'])
+    // These take their own capability away, and nothing else.
+    for (const plugin of ['compaction', 'media', 'web-search'])
       assert.equal((await loadText(two().replaceAll(`${plugin}, `, ''))).errors, undefined, plugin)
     const moved = two().replace('web-search, ', '').replace('routing, ', 'routing, web-search, ')
     assert.match(
@@ -117,7 +121,7 @@ describe('version 2', () => {
   test('checks who answers searches at the line that names it', async () => {
     const { errors } = await loadText(two('{ web-search: { provider: lokal } }'))
     assert.deepEqual(lines(errors), [
-      "gateway.yaml:3:69  web-search: there is no provider 'lokal'; did you mean 'local'?",
+      "gateway.yaml:3:81  web-search: there is no provider 'lokal'; did you mean 'local'?",
     ])
   })
 })

@@ -194,7 +194,7 @@ describe('a citation that leads nowhere is found', () => {
   for (const [what, sample, faults] of [
     ['a row', '[AUTH~-99] x', 1],
     ['a prefix', '// OFFER~-1', 1],
-    ['the end of a range', 'MSG~-1…9', 3],
+    ['the end of a range', 'MSG~-1…10', 3],
     ['a decision', '// decisions~ 1, 998 and 30', 1],
     ['a decision on the next line', ' * decisions~\n * 998', 1],
     ['a section', '(wire~.md B.4, B.9)', 1],

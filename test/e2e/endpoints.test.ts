@@ -121,16 +121,16 @@ test('[GEN-4] a path below a known one is not found, and what is there is told',
   const [, , words] = await ask('GET', '/v1/responses/')
   assert.match(
     words,
-    /^No such path: \/v1\/responses\/, with nothing after its last slash\. What is there: POST \/v1\/responses; POST \/v1\/responses\/input_tokens; GET, DELETE \/v1\/responses\/\{id\}/,
+    /^No such path: \/v1\/responses\/, with nothing after its last slash\. What is there: POST \/v1\/responses; POST \/v1\/responses\/compact; POST \/v1\/responses\/input_tokens; GET, DELETE \/v1\/responses\/\{id\}/,
   )
   assert.deepEqual(
     await ask('GET', '/v1/chat/completions/chatcmpl-1'),
     notFound('/v1/chat/completions/chatcmpl-1', '. What is there: POST /v1/chat/completions.'),
   )
-  assert.deepEqual(await ask('POST', '/v1/responses/compact'), [
+  assert.deepEqual(await ask('POST', '/v1/responses/cancel'), [
     405,
     'method_not_allowed',
-    '/v1/responses/compact does not take POST. It takes GET, DELETE.',
+    '/v1/responses/cancel does not take POST. It takes GET, DELETE.',
   ])
   // Far below, nothing is near: each level would cost a search.
   const [, , deep] = await ask('GET', `/v1/responses/${'/'.repeat(8000)}`)

@@ -77,6 +77,7 @@ export const ENTRIES = [
   'idempotency',
   'model-access',
   'conversation',
+  'compaction',
   'token-estimate',
   'web-search',
   'media',
@@ -95,13 +96,14 @@ server: { listen: 127.0.0.1:0, admin: 127.0.0.1:0, ${options.server ?? 'drain: 2
 store: ${options.store ?? '"sqlite::memory:"'}
 pipelines:
   completions: [${ENTRIES.map(entry).join(', ')}]
-  count_tokens: [auth, validation, model-access, conversation, token-estimate, count-tokens, header-stamp]
+  count_tokens: [auth, validation, model-access, conversation, compaction, token-estimate, count-tokens, header-stamp]
   responses: [auth, retained-responses, header-stamp]
   models: [auth, models, header-stamp]
   usage: [auth, own-usage, header-stamp]
   limits: [auth, own-limits, header-stamp]
 routes:
   - { match: POST /v1/responses, surface: responses, pipeline: completions }
+  - { match: POST /v1/responses/compact, surface: compact, pipeline: completions }
   - { match: POST /v1/chat/completions, surface: chat, pipeline: completions }
   - { match: POST /v1/messages, surface: messages, pipeline: completions }
   - { match: POST /v1/messages/count_tokens, surface: messages, pipeline: count_tokens }

@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Limits } from '../../config/types.ts'
+import { exposure } from '../../core/canon/money.ts'
 import { conversation, estimate, usage } from '../../core/plugin.ts'
 import { isLimit, type Store } from '../../core/ports/store.ts'
 import { admission } from '../../plugins/admission/index.ts'
@@ -574,4 +575,68 @@ test('[LIM-4] what was fetched and what further calls sent counts in limits of t
   )
   const over = await ask({}, { slots: [[plan, { search: null, keepsFirstCall: false, input: 3000 }]] })
   assert.deepEqual([over.status, over.json.error.code], [429, 'input_tokens_limit_exceeded'])
+})
+
+test('[LIM-4] what a compaction takes is reserved: its summary, and the prompt of what follows', async () => {
+  const { ask } = await limited({ input_tokens_per_minute: 10_000, output_tokens_per_minute: 10_000 })
+  const further = { input: 2000, output: 500 }
+  const compaction = {
+    wish: { only: false, keeps: 'nothing', path: '' },
+    cap: 500,
+    added: 0,
+    asked: 0,
+    further,
+  } as const
+  const planned = { search: null, keepsFirstCall: false, input: 3000 }
+  const bare = (await ask({ cap: 100 }, { slots: [[plan, planned]] })).exchange.get(reservation)
+  const whole = (await ask({ cap: 100 }, { slots: [[plan, { ...planned, compaction }]] })).exchange.get(reservation)
+  assert.deepEqual([whole.input - bare.input, whole.output - bare.output], [2000, 500])
+  const { price } = modelOf()
+  assert.equal(whole.cost - bare.cost, exposure(2000, 500, price!))
+  const over = { ...compaction, further: { input: 8000, output: 500 } }
+  const refused = await ask({}, { slots: [[plan, { ...planned, compaction: over }]] })
+  assert.equal(refused.json.error.code, 'request_exceeds_capacity')
+})
+
+test('[LIM-4] where the summary is the output, it is what is reserved; else an answer gets what it leaves of a minute', async () => {
+  const { ask } = await limited({ output_tokens_per_minute: 4000 })
+  const wish = { only: true, keeps: 'user', path: '' } as const
+  const compaction = { wish, cap: 3000, added: 0, asked: 0, further: { input: 0, output: 0 } }
+  const planned = { search: null, keepsFirstCall: false, input: 10 }
+  const outputOf = async (more: object, cap?: number) =>
+    (await ask({ cap }, { slots: [[plan, { ...planned, compaction: { ...compaction, ...more } }]] })).exchange.get(
+      reservation,
+    ).output
+  assert.equal(await outputOf({}, 100), 3000)
+  const answer = await limited({ output_tokens_per_minute: 900 })
+  const both = { ...compaction, wish: { ...wish, only: false }, further: { input: 0, output: 400 } }
+  const { exchange } = await answer.ask({}, { slots: [[plan, { ...planned, compaction: both }]] })
+  assert.equal(exchange.get(reservation).output, 900)
+})
+
+test('[LIM-8] a cap that is not named leaves room for the compaction in what one request may take', async () => {
+  const further = { input: 1000, output: 500 }
+  const wish = { only: false, keeps: 'nothing', path: '' } as const
+  const compaction = { wish, cap: 500, added: 0, asked: 0, further }
+  const capOf = async (limits: Partial<Limits>, more: object) => {
+    const ask = requests(caller({ limits }), await memoryStore())
+    const planned = { search: null, keepsFirstCall: false, input: 100, ...more }
+    const run = await ask(
+      {},
+      {
+        slots: [
+          [model, modelOf({ context_window: 100_000 })],
+          [plan, planned],
+        ],
+      },
+    )
+    return run.exchange.get(reservation).cap!
+  }
+  // A token of output costs as much as four of input.
+  for (const [limits, less] of [
+    [{ max_request_tokens: 8000 }, 1500],
+    [{ max_request_usd: 40_000_000 }, 750],
+    [{ daily_spend_usd: 160_000_000 }, 750],
+  ] as const)
+    assert.equal((await capOf(limits, {})) - (await capOf(limits, { compaction })), less, Object.keys(limits)[0])
 })

@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Conversation, Part } from '../../core/canon/conversation.ts'
-import { conversation, estimate } from '../../core/plugin.ts'
+import { conversation, deny, estimate } from '../../core/plugin.ts'
 import { type Backend, CAPABILITIES, type Capability } from '../../core/ports/dialect.ts'
 import { routing } from '../../plugins/routing.ts'
-import { candidates, identity, model, type Rights, rights } from '../../plugins/shared/slots.ts'
+import { candidates, compacting, identity, model, plan, type Rights, rights } from '../../plugins/shared/slots.ts'
 import { plainConversation, type RunOptions, runPlugin } from '../../plugins/testing.ts'
 import { backend, caller, gatewayOf, modelOf, text } from './kit.ts'
 
@@ -187,4 +187,35 @@ test('what makes a conversation: the client’s cache key, else its session head
     [false, places(keyed('k')), places(keyed('k'), { slots: [[identity, caller({ id: 'globex' })]] })],
   ]
   for (const [i, [same, a, b]] of pairs.entries()) assert.equal((await a) === (await b), same, `pair ${i}`)
+})
+
+test('[REQ-1] a compaction that is not offered is refused by what asked for it', async () => {
+  const wish = { only: true, keeps: 'nothing', path: 'input[3]' } as const
+  const asked = async (over: Partial<Conversation>) => {
+    const { json } = await route([named('a')], over)
+    assert.match(json.error.message, /compaction, which is not offered here/)
+    return json.error.param
+  }
+  assert.equal(await asked({ compaction: wish }), 'input[3]')
+  assert.equal(await asked({ edits: [{ type: 'clear_thinking', keep: 1 }] }), 'context_management.edits')
+})
+
+test('a compaction is in the plan, with the tokens that it adds; its refusal, now or later, is the answer', async () => {
+  const wish = { only: true, keeps: 'nothing', path: 'input[3]' } as const
+  const made = { wish, cap: 9, added: 7, asked: 0, further: { input: 0, output: 9 } }
+  const narrow = named('narrow', { contextWindow: 106 })
+  const wide = named('wide', { contextWindow: 107 })
+  for (const answer of [made, Promise.resolve(made)]) {
+    const run = await route([narrow, wide], { compaction: wish }, { slots: [[compacting, () => answer]] })
+    assert.deepEqual([run.exchange.get(plan).compaction, run.exchange.get(plan).input], [made, 107])
+    assert.deepEqual(run.exchange.get(candidates), [wide])
+  }
+  const none = await route([narrow], { compaction: wish }, { slots: [[compacting, () => null]] })
+  assert.deepEqual([none.exchange.get(plan).compaction, none.exchange.get(plan).input], [undefined, 100])
+  const refusal = deny('invalid_value', { message: 'No.' })
+  for (const answer of [refusal, Promise.resolve(refusal)])
+    assert.equal(
+      (await route([wide], { compaction: wish }, { slots: [[compacting, () => answer]] })).json.error.message,
+      'No.',
+    )
 })

@@ -40,8 +40,9 @@ test('the cap that is sent costs a quarter of what is left, prompt included, and
 
 test('a share that pays for less than the reserve sends the reserve, and one that pays for all sends all', () => {
   const price = { input: 1_000_000, output: 4_000_000 }
-  assert.equal(capWithin(1_000_000, { reserve: 100, most: 1000 }, 10, price), 100)
-  assert.equal(capWithin(40_000_000, { reserve: 100, most: 1000 }, 10, price), 1000)
+  const none = { input: 0, output: 0, cost: 0 }
+  assert.equal(capWithin(1_000_000, { reserve: 100, most: 1000 }, 10, price, none), 100)
+  assert.equal(capWithin(40_000_000, { reserve: 100, most: 1000 }, 10, price, none), 1000)
 })
 
 test('what is left pays for the whole cap only with a margin of as much again', () => {

@@ -406,3 +406,76 @@ test('what nobody answered costs nothing, unless a backend has the prompt: then 
   })
   assert.equal(taken.row.provider_cost, undefined)
 })
+
+// ---- compaction -------------------------------------------------------------------------------------------------------
+
+const compactionOf = (over: object = {}): StreamEvent => ({
+  ...{
+    type: 'compaction',
+    id: 'item_1',
+    summary: 'in short',
+    sealed: 's',
+    keeps: 'nothing',
+    kept: [],
+    most: 0,
+    tokens: 3,
+    reasoning: 5,
+  },
+  ...{ usage: { prompt: 200, cached: 100, reasoning: 7 }, estimated: false, asked: 11, next: 40 },
+  ...over,
+})
+
+test('[METER-1] [BILL-1] a compaction and its answer are one bill, each by its own prompt and its own price', async () => {
+  const price = { input: 1_000_000, output: 4_000_000, steps: [{ above: 120, input: 3_000_000, output: 9_000_000 }] }
+  const slots = [[model, modelOf({ price })]] as never
+  const events = [compactionOf(), text('yes'), { type: 'usage', usage: { prompt: 80, cached: 8 } } as const, finish]
+  const { exchange, row } = await run(events, { slots })
+  const first = { input: 111, cached: 56, cacheWrite: 0, output: 3 + 7, reasoning: 7 }
+  const second = { input: 40, cached: 4, output: countTokens('yes') }
+  const { usage: bill, cost } = exchange.get(usage)
+  assert.deepEqual(bill.compaction, { ...first, searches: 0, estimated: false })
+  assert.deepEqual(
+    [bill.input, bill.cached, bill.output, bill.reasoning],
+    [first.input + second.input, first.cached + second.cached, first.output + second.output, 7],
+  )
+  // 151 tokens together would be above the step; neither prompt is.
+  const priced = (one: { input: number; cached: number; output: number }) =>
+    Math.round((one.input - one.cached) * 1000 + one.cached * 100 + one.output * 4000)
+  assert.equal(cost, priced(first) + priced(second))
+  assert.deepEqual([row.input, row.output, row.cost], [bill.input, bill.output, cost])
+})
+
+test('a compaction alone is all of the bill', async () => {
+  const bill = await counted(compactionOf({ next: null }), { type: 'finish', reason: 'compaction' })
+  assert.deepEqual([bill.input, bill.output], [111, 3 + 7])
+  assert.deepEqual({ ...bill, compaction: undefined }, { ...bill.compaction!, compaction: undefined })
+})
+
+test('[LIM-4] limits count the prompts of both calls', async () => {
+  const report = { served: backend(), promptTaken: true, failed: [], furtherInput: 40 }
+  const slots = [
+    [callReport, report],
+    [plan, { search: null, keepsFirstCall: false, input: 130 }],
+  ] as never
+  const { exchange } = await run([compactionOf(), text('yes'), finish], { slots })
+  assert.equal(exchange.get(consumption).sent, 170)
+})
+
+test('reasoning of a compaction that was not reported is counted, and a row has what providers reported of both calls', async () => {
+  const bill = await counted(compactionOf({ usage: null, next: null }), { type: 'finish', reason: 'compaction' })
+  assert.deepEqual([bill.output, bill.reasoning, bill.estimated], [3 + 5, 5, true])
+  const first = { prompt: 200, cached: 100, output: 12 }
+  const rounds = { count: 2, prompt: 90, cached: 9 }
+  for (const [reported, next, usage, figures] of [
+    [first, 40, { prompt: 80, cached: 8, output: 2 }, [2, 280, 108, 14]],
+    [first, 40, { prompt: 40, output: 2, rounds }, [3, 290, 109, 14]],
+    [first, 40, null, [2, 200, 100, 12]],
+    [null, 40, { prompt: 80, cached: 8, output: 2 }, [2, 80, 8, 2]],
+    [first, null, null, [1, 200, 100, 12]],
+  ] as const) {
+    const answer: StreamEvent[] =
+      next === null ? [] : [text('yes'), ...(usage ? [{ type: 'usage', usage } as const] : [])]
+    const { row } = await run([compactionOf({ usage: reported, next }), ...answer, finish], priced)
+    assert.deepEqual([row.rounds, row.provider_input, row.provider_cached, row.provider_output], figures)
+  }
+})

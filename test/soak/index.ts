@@ -104,7 +104,7 @@ writeFileSync(
 server: { listen: 127.0.0.1:0, admin: 127.0.0.1:0 }
 store: "sqlite:${join(folder, 'soak.db')}"
 pipelines:
-  completions: [auth, validation, idempotency, model-access, conversation, token-estimate, web-search, media, routing, admission, translation, { upstream: { breaker: { failures: 1000000, error_rate: 1, open_for: 1ms } } }, usage-capture, header-stamp]
+  completions: [auth, validation, idempotency, model-access, conversation, compaction, token-estimate, web-search, media, routing, admission, translation, { upstream: { breaker: { failures: 1000000, error_rate: 1, open_for: 1ms } } }, usage-capture, header-stamp]
 routes:
   - { match: POST /v1/responses, surface: responses, pipeline: completions }
   - { match: POST /v1/chat/completions, surface: chat, pipeline: completions }

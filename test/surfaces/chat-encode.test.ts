@@ -89,6 +89,7 @@ describe('chat encoder: rules', () => {
       content_filter: 'content_filter',
       refusal: 'stop',
       pause: 'stop',
+      compaction: 'stop',
       idle_timeout: 'length',
       ceiling_timeout: 'length',
     }

@@ -43,6 +43,7 @@ test('[STR-2] every way to end has its stop_reason', () => {
     content_filter: 'refusal',
     refusal: 'refusal',
     pause: 'pause_turn',
+    compaction: 'compaction',
     idle_timeout: 'max_tokens',
     ceiling_timeout: 'max_tokens',
   }

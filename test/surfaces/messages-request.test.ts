@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
-import { test } from 'node:test'
+import { describe, test } from 'node:test'
 import fc from 'fast-check'
 import type { Conversation, NativeTool } from '../../core/canon/conversation.ts'
 import { GatewayError } from '../../core/canon/errors.ts'
@@ -67,7 +67,7 @@ const REFUSED: RefusedRow[] = [
   ['[GEN-2] text without text', blocks('user', { type: 'text' }), 'missing_required_parameter', 'messages[0].content[0].text'],
   ['[GEN-2] container_upload', blocks('user', { type: 'container_upload', file_id: 'f' }), 'unsupported_value', 'messages[0].content[0].type'],
   ['[GEN-2] mcp_tool_use', blocks('assistant', { type: 'mcp_tool_use' }), 'unsupported_value', 'messages[0].content[0].type'],
-  ['[GEN-2] compaction', blocks('assistant', { type: 'compaction', content: 'x' }), 'unsupported_value', 'messages[0].content[0].type'],
+  ['[GEN-2] an empty compaction', blocks('assistant', { type: 'compaction', content: '' }), 'invalid_value', 'messages[0].content[0].content'],
   ['[GEN-2] code execution result', blocks('assistant', { type: 'code_execution_tool_result' }), 'unsupported_value', 'messages[0].content[0].type'],
   ['[GEN-2] image from the assistant', blocks('assistant', base64Image), 'unsupported_value', 'messages[0].content[0].type'],
   ['[GEN-2] tool_use from the user', blocks('user', { type: 'tool_use', id: 'a', name: 'b', input: {} }), 'unsupported_value', 'messages[0].content[0].type'],
@@ -110,7 +110,14 @@ const REFUSED: RefusedRow[] = [
   ['[GEN-2] context edit', { context_management: { edits: [{ type: 'other' }] } }, 'unsupported_value', 'context_management.edits[0].type'],
   ...['inference_geo', 'container', 'fallback_credit_token', 'user_profile_id', 'workspace_id'].map((name): RefusedRow => [`[GEN-2] ${name}`, { [name]: 'x' }, 'unsupported_parameter', name]),
   ...['mcp_servers', 'fallbacks', 'betas'].map((name): RefusedRow => [`[GEN-2] ${name}`, { [name]: ['x'] }, 'unsupported_parameter', name]),
-  ...['compaction', 'thread', 'billing_policy'].map((name): RefusedRow => [`[GEN-2] ${name}`, { [name]: { type: 'x' } }, 'unsupported_parameter', name]),
+  ['[GEN-2] compaction of another type', { compaction: { type: 'x' } }, 'invalid_value', 'compaction.type'],
+  ['[GEN-2] compaction of no type', { compaction: { instructions: 'x' } }, 'missing_required_parameter', 'compaction.type'],
+  ['[GEN-2] compaction as a list', { compaction: [1] }, 'invalid_value', 'compaction'],
+  ['[GEN-2] compaction beside context_management', { compaction: { type: 'summarize' }, context_management: {} }, 'invalid_value', 'compaction'],
+  ['[GEN-2] an edit given twice', { context_management: { edits: [{ type: 'compact_20260112' }, { type: 'compact_20260112' }] } }, 'invalid_value', 'context_management.edits[1].type'],
+  ['[GEN-2] thinking cleared last', { context_management: { edits: [{ type: 'compact_20260112' }, { type: 'clear_thinking_20251015' }] } }, 'invalid_value', 'context_management.edits[1]'],
+  ['[GEN-2] no thinking turn kept', { context_management: { edits: [{ type: 'clear_thinking_20251015', keep: { type: 'thinking_turns', value: 0 } }] } }, 'invalid_value', 'context_management.edits[0].keep.value'],
+  ...['thread', 'billing_policy'].map((name): RefusedRow => [`[GEN-2] ${name}`, { [name]: { type: 'x' } }, 'unsupported_parameter', name]),
   // Tools
   ['[GEN-2] computer tool', { tools: [{ type: 'computer_20250124', name: 'computer' }] }, 'unsupported_value', 'tools[0].type'],
   ['[GEN-2] other bash', { tools: [{ type: 'bash_20241022', name: 'bash' }] }, 'unsupported_value', 'tools[0].type'],
@@ -753,4 +760,109 @@ test('Claude Code: the session title request is refused at output_config.format'
     [refusal(messages, body).code, refusal(messages, body).param],
     ['unsupported_parameter', 'output_config.format'],
   )
+})
+
+describe('what is done to the conversation itself', () => {
+  const managed = (...edits: object[]) => {
+    const { compaction, edits: clear } = accepted(messages, { ...minimal(), context_management: { edits } })
+    return { compaction, clear }
+  }
+  const above = (value: number, type = 'input_tokens') => ({ type, value })
+
+  test('edits have the published defaults, and one that clears nothing is none', () => {
+    assert.deepEqual(managed(), { compaction: undefined, clear: undefined })
+    const uses = { type: 'clear_tool_uses', trigger: { unit: 'tokens', above: 100_000 }, keep: 3, atLeast: 0 }
+    assert.deepEqual(managed({ type: 'clear_tool_uses_20250919' }).clear, [{ ...uses, inputs: [], exclude: [] }])
+    const all = {
+      ...{ trigger: above(7, 'tool_uses'), keep: above(0, 'tool_uses'), clear_at_least: above(5) },
+      ...{ clear_tool_inputs: true, exclude_tools: ['Read'] },
+    }
+    assert.deepEqual(managed({ type: 'clear_tool_uses_20250919', ...all }).clear, [
+      { ...uses, trigger: { unit: 'uses', above: 7 }, keep: 0, atLeast: 5, inputs: true, exclude: ['Read'] },
+    ])
+    const inputs = (clear_tool_inputs: unknown) =>
+      (managed({ type: 'clear_tool_uses_20250919', clear_tool_inputs }).clear![0] as { inputs: unknown }).inputs
+    assert.deepEqual([inputs(['a']), inputs(false), inputs(null)], [['a'], [], []])
+    const thinking = (keep?: unknown) =>
+      managed({ type: 'clear_thinking_20251015', ...(keep !== undefined && { keep }) }).clear
+    assert.deepEqual(thinking(), [{ type: 'clear_thinking', keep: 1 }])
+    assert.deepEqual(thinking({ type: 'thinking_turns', value: 4 }), [{ type: 'clear_thinking', keep: 4 }])
+    assert.deepEqual([thinking('all'), thinking({ type: 'all' })], [undefined, undefined])
+  })
+
+  test('a compaction has the published threshold, and ends the reply where the client wants that', () => {
+    const wish = { keeps: 'nothing', path: 'context_management.edits[0]' }
+    const usual = { threshold: 150_000, withinWindow: true }
+    assert.deepEqual(managed({ type: 'compact_20260112' }).compaction, { ...wish, ...usual, only: false })
+    const own = { trigger: above(9), pause_after_compaction: true, instructions: 'In verse.' }
+    assert.deepEqual(managed({ type: 'compact_20260112', ...own }).compaction, {
+      ...wish,
+      ...{ threshold: 9, only: true, instructions: 'In verse.' },
+    })
+    const { compaction } = accepted(messages, { ...minimal(), compaction: { type: 'summarize', instructions: '  ' } })
+    assert.deepEqual(compaction, { only: true, keeps: 'nothing', path: 'compaction' })
+  })
+
+  test('a block stands in a turn of the user, sealed, in clear, or for nothing; what follows in its message stays behind', () => {
+    const read = (block: object) => {
+      const content = [
+        { type: 'text', text: 'a' },
+        { type: 'compaction', ...block },
+        { type: 'text', text: 'b' },
+      ]
+      const { turns, sealed } = accepted(messages, {
+        ...minimal(),
+        messages: [
+          { role: 'user', content: 'x' },
+          { role: 'assistant', content },
+        ],
+      })
+      return [sealed, turns.slice(1).map(({ role, parts }) => [role, parts])]
+    }
+    const path = 'messages[1].content[1].encrypted_content'
+    const around = (part: object) => [
+      true,
+      [
+        ['assistant', [{ type: 'text', text: 'a' }]],
+        ['user', [{ type: 'text', ...part }]],
+        ['assistant', [{ type: 'text', text: 'b' }]],
+      ],
+    ]
+    assert.deepEqual(read({ encrypted_content: 'e' }), around({ text: '', capsule: { sealed: 'e', path } }))
+    assert.deepEqual(
+      read({ content: 'c', encrypted_content: 'e', signature: 's' }),
+      around({ text: '', capsule: { sealed: 'e', path, claimed: 'c' } }),
+    )
+    assert.deepEqual(read({ content: 'c' }), around({ text: 'c', capsule: { sealed: '', keeps: 'nothing', path } }))
+    const both = [
+      { type: 'text', text: 'a' },
+      { type: 'text', text: 'b' },
+    ]
+    assert.deepEqual(read({ content: null }), [undefined, [['assistant', both]]])
+  })
+
+  test('[CNT-1] a body that was not checked is read as far as it goes', () => {
+    for (const context_management of [
+      null,
+      5,
+      [],
+      { edits: 5 },
+      { edits: [null, 'x', { type: 'other' }, { type: 5 }] },
+    ])
+      assert.deepEqual(
+        Object.keys(messages.parseLoosely!({ messages: [], context_management })).filter(key => key === 'edits'),
+        [],
+      )
+    const odd = {
+      type: 'clear_tool_uses_20250919',
+      trigger: 5,
+      keep: { value: 'x' },
+      exclude_tools: [5, 'a'],
+      clear_tool_inputs: 'x',
+    }
+    assert.deepEqual(messages.parseLoosely!({ messages: [], context_management: { edits: [odd, odd] } }).edits?.[0], {
+      ...{ type: 'clear_tool_uses', trigger: { unit: 'tokens', above: 100_000 } },
+      ...{ keep: 3, atLeast: 0, inputs: [], exclude: ['a'] },
+    })
+  })
 })

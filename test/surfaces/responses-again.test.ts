@@ -43,6 +43,11 @@ const A = { token: 'a', logprob: -0.25, bytes: [97] }
 /** The frames of a stream, each whole. */
 const split = (sse: string): string[] => sse.split(/(?<=\n\n)/)
 
+const COMPACTION: StreamEvent = {
+  ...{ type: 'compaction', id: 'item_eba1_c', summary: 's', sealed: 'cmp_eba1_x', keeps: 'nothing', kept: [], most: 0 },
+  ...{ tokens: 1, reasoning: 0, usage: null, estimated: false, asked: 0, next: 5 },
+}
+
 /** Keep-alives between events; log probabilities for some texts. */
 const withRest = fc
   .tuple(replies({ custom: true }), fc.array(fc.nat(3), { minLength: 60, maxLength: 60 }))
@@ -52,7 +57,8 @@ const withRest = fc
       const some = chance[(i + 7) % 60]!
       return event.type === 'text' && some < 3 ? { ...event, logprobs: Array(some).fill(logprob) } : event
     })
-    return { ...reply, events, alive: chance.map(n => n === 0) }
+    // A compaction comes before all else.
+    return { ...reply, events: chance[0] === 0 ? [COMPACTION, ...events] : events, alive: chance.map(n => n === 0) }
   })
 
 test('[RESP-8] read again from any event on, a stream has the same bytes: while it is made, and of the stored object', async () => {

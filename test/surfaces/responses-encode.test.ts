@@ -3,6 +3,7 @@ import { describe, it } from 'node:test'
 import { advertise, GatewayError } from '../../core/canon/errors.ts'
 import { type FinishReason, type StreamEvent, ZERO_USAGE } from '../../core/canon/events.ts'
 import { ReplyRecorder } from '../../core/canon/recorder.ts'
+import { compact } from '../../surfaces/compact/index.ts'
 import { responses } from '../../surfaces/responses/index.ts'
 import { contextFor, drive, encode, frames, golden, USAGE } from './openai-kit.ts'
 
@@ -30,6 +31,18 @@ const search = (errorCode?: string): StreamEvent[] => [
     ...(errorCode && { errorCode }),
   },
 ]
+const COMPACTION: StreamEvent = {
+  ...{ type: 'compaction', id: 'item_eba1_c', summary: 'in short', sealed: 'cmp_eba1_x', keeps: 'user', most: 9 },
+  ...{
+    kept: [{ role: 'user', parts: [{ type: 'text', text: 'hi' }] }],
+    tokens: 2,
+    reasoning: 0,
+    usage: {},
+    estimated: false,
+    asked: 0,
+    next: 5,
+  },
+}
 const types = (sse: string) => frames(sse).map(f => f.type)
 
 const STRICT = { type: 'object', properties: {}, required: [], additionalProperties: false }
@@ -44,6 +57,7 @@ describe('responses encoder: golden streams', () => {
     }
   > = {
     text: { events: [text('Hel'), text('lo')] },
+    compaction: { events: [COMPACTION, text('Hi')] },
     'two-parts': { events: [text('One.'), { type: 'break' }, text('Two.')] },
     reasoning: {
       body: { reasoning: { summary: 'auto' }, include: ['reasoning.encrypted_content'] },
@@ -136,6 +150,7 @@ describe('responses encoder: rules', () => {
       tool_calls: null,
       refusal: null,
       pause: null,
+      compaction: null,
       length: 'max_output_tokens',
       context_full: 'max_output_tokens',
       content_filter: 'content_filter',
@@ -520,5 +535,21 @@ describe('reply recorder', () => {
         { type: 'call', id: 'call_eba1_1', kind: 'custom', name: 'get_weather', input: 'ab', path },
       ],
     })
+  })
+})
+
+describe('compaction of Responses', () => {
+  it('is one object: what the client keeps of its messages, the capsule, and the usage', () => {
+    const { object } = encode(compact, { model: 'eb1-preview', input: 'hi' }, { events: [COMPACTION], end: stop })
+    golden('responses/compact.json', `${JSON.stringify(object, null, 2)}\n`)
+  })
+
+  it('a refusal of the gateway itself is a message of it', () => {
+    const events: StreamEvent[] = [{ type: 'refusal', text: 'No.' }]
+    const { object } = encode(compact, { model: 'eb1-preview', input: 'hi' }, { events, end: stop })
+    assert.deepEqual(
+      (object as any).output.map((item: any) => item.content),
+      [[{ type: 'refusal', refusal: 'No.' }]],
+    )
   })
 })

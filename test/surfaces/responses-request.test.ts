@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
+import { compact } from '../../surfaces/compact/index.ts'
 import { form } from '../../surfaces/responses/form.ts'
 import { responses } from '../../surfaces/responses/index.ts'
 import { accepted, refuses } from './request-kit.ts'
@@ -222,6 +223,19 @@ describe('responses request: what is refused', () => {
     ['[GEN-2]', { tool_choice: { type: 'mcp', server_label: 'x' } }, 'unsupported_value', 'tool_choice.type'],
     ['[GEN-2]', { tools: [fn('f')], tool_choice: { type: 'web_search' } }, 'invalid_value', 'tool_choice'],
     ['[GEN-2]', { tool_choice: 'required' }, 'invalid_value', 'tool_choice'],
+    [
+      '[GEN-2] a capsule without a body',
+      { input: [{ type: 'compaction', encrypted_content: '' }] },
+      'invalid_value',
+      'input[0].encrypted_content',
+    ],
+    [
+      '[GEN-2] a trigger before the end',
+      { input: [{ type: 'compaction_trigger' }, { role: 'user', content: 'x' }] },
+      'invalid_value',
+      'input[0]',
+      /last item/,
+    ],
     ['[RESP-4]', { input: [{ id: 'item_eba1_x' }] }, 'unsupported_value', 'input[0].type', /item_reference/],
     // A choice may leave the namespace of a tool out, and may not name another.
     ['[RESP-4]', choosing(fn('f', { namespace: 'm' })), 'invalid_value', 'tool_choice'],
@@ -256,6 +270,33 @@ describe('responses request: what is accepted', () => {
       context_management: [{ type: 'compaction', compact_threshold: 1000 }],
       client_metadata: { anything: 'x' },
     })
+  })
+
+  it('a compaction is wished for by a trigger, a threshold, or by the endpoint; a capsule stays sealed', () => {
+    const wishOf = (more: object) => accepted(responses, { ...base(), ...more }).compaction
+    const trigger = [{ role: 'user', content: 'x' }, { type: 'compaction_trigger' }]
+    const managed = (compact_threshold?: number | null) => ({
+      context_management: [{ type: 'compaction', ...(compact_threshold !== undefined && { compact_threshold }) }],
+    })
+    assert.deepEqual(wishOf({ input: trigger, ...managed(5) }), { only: true, keeps: 'user', path: 'input[1]' })
+    const inline = { only: false, keeps: 'nothing', path: 'context_management' }
+    assert.deepEqual(wishOf(managed(5)), { ...inline, threshold: 5 })
+    for (const unnamed of [undefined, null])
+      assert.deepEqual(wishOf(managed(unnamed)), { ...inline, threshold: Infinity, withinWindow: true })
+    assert.deepEqual([wishOf({}), wishOf({ context_management: [] })], [undefined, undefined])
+    const whole = accepted(compact, { model: 'm', input: 'x', tools: [], reasoning: { effort: 'low' } })
+    assert.deepEqual(whole.compaction, { only: true, keeps: 'user', path: 'input' })
+    assert.deepEqual([whole.surface, whole.store, whole.form?.retains], ['compact', undefined, undefined])
+    const { turns, sealed } = accepted(responses, {
+      ...base(),
+      input: [
+        { role: 'assistant', content: 'x' },
+        { type: 'compaction', encrypted_content: 'e', id: 'i' },
+      ],
+    })
+    assert.equal(sealed, true)
+    const capsule = { sealed: 'e', path: 'input[1].encrypted_content', id: 'i' }
+    assert.deepEqual(turns[1], { role: 'user', parts: [{ type: 'text', text: '', capsule }] })
   })
 
   it('[RESP-1] controls reach the conversation', () => {

@@ -160,6 +160,7 @@ export class ClientReply implements Ticking {
       case 'tool_call':
       case 'search_end':
       case 'citation':
+      case 'compaction':
         return true
       default:
         return false

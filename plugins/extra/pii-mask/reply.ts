@@ -1,6 +1,8 @@
 /** Puts the data of a prompt back into its reply, wherever the reply's text is cut. */
-import type { StreamEvent } from 'sluice'
+import type { Conversation, StreamEvent } from 'sluice'
 import { KIND_LETTERS, TOKEN_LETTERS } from './find.ts'
+
+type Part = Conversation['turns'][number]['parts'][number]
 
 /** What one exchange has masked, by token, and the state of its reply. */
 export interface Masked {
@@ -145,9 +147,26 @@ function shownCitation(state: Masked, open: Open | null, event: StreamEvent & { 
   }
 }
 
+/** A part of the client's own prompt, as it sent it. */
+function restored(state: Masked, part: Part): Part {
+  if (part.type === 'text') return { ...part, text: restore(state, part.text, false) }
+  if (part.type !== 'document') return part
+  const { source, title, context } = part
+  return {
+    ...part,
+    ...(source.kind === 'text' && { source: { kind: 'text', text: restore(state, source.text, false) } }),
+    ...(title !== undefined && { title: restore(state, title, false) }),
+    ...(context !== undefined && { context: restore(state, context, false) }),
+  }
+}
+
 /** The events that hold their texts whole. */
 function shown(state: Masked, event: StreamEvent): StreamEvent {
   if (event.type === 'search_end') return { ...event, query: restore(state, event.query, false) }
+  if (event.type === 'compaction') {
+    const kept = event.kept.map(turn => ({ ...turn, parts: turn.parts.map(part => restored(state, part)) }))
+    return { ...event, summary: restore(state, event.summary, false), kept }
+  }
   if (event.type !== 'finish') return event
   const { stopSequence, explanation } = event
   return {

@@ -224,6 +224,19 @@ describe('the reply', () => {
     assert.deepEqual([citation.title, citation.citedText], [MAIL, MAIL])
   })
 
+  test('a compaction has the data again, in its summary and in what stays of the prompt', async () => {
+    const document = { type: 'document', source: { kind: 'text', text: MAIL }, title: MAIL, context: MAIL, path: '' }
+    const parts = [{ type: 'text', text: `I am ${MAIL}` }, document] as Conversation['turns'][number]['parts']
+    const { events } = await run({ turns: [{ role: 'user', parts }] }, sent => [
+      {
+        ...{ type: 'compaction', id: 'i', summary: `He is ${tokensOf(sent)[0]}`, sealed: '', keeps: 'user', most: 99 },
+        ...{ kept: sent.turns, tokens: 9, reasoning: 0, usage: {}, estimated: false, asked: 0, next: null },
+      },
+    ])
+    const { summary, kept } = events.find(event => event.type === 'compaction')
+    assert.deepEqual([summary, kept], [`He is ${MAIL}`, [{ role: 'user', parts }]])
+  })
+
   test('log probabilities stay with texts that are not changed', async () => {
     const logprobs = [{ token: 'a', logprob: 0, bytes: null, top: [] }]
     const { events } = await run(user(MAIL), sent => [

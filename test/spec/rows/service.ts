@@ -163,7 +163,6 @@ export const service = section('What the service does', 'service', [
   {
     at: '6',
     says: 'no silent fallback: context management compacts, or is refused',
-    later: 'agents',
     async check(w) {
       const more = { context_management: [{ type: 'compaction', compact_threshold: 1000 }] }
       const reply = await w.ask('responses', { more, say: 'word '.repeat(1500) })

@@ -18,12 +18,14 @@ export class RoundsUsage {
   add(round: ProviderUsage, first: boolean): void {
     const sum = this.#sum
     const { count, prompt, cached, cacheWrite, cacheWriteHour } = this.#rounds
+    // It may be the sum of several rounds itself.
+    const all = round.rounds ?? { ...round, count: 1 }
     this.#rounds = {
-      count: count + 1,
-      prompt: plus(prompt, round.prompt),
-      cached: plus(cached, round.cached),
-      cacheWrite: plus(cacheWrite, round.cacheWrite),
-      cacheWriteHour: plus(cacheWriteHour, round.cacheWriteHour),
+      count: count + all.count,
+      prompt: plus(prompt, all.prompt),
+      cached: plus(cached, all.cached),
+      cacheWrite: plus(cacheWrite, all.cacheWrite),
+      cacheWriteHour: plus(cacheWriteHour, all.cacheWriteHour),
     }
     if (first) this.#sum = round
     else if (sum === null) this.#sum = { output: round.output, reasoning: round.reasoning, searches: round.searches }
@@ -51,7 +53,7 @@ export class RoundsUsage {
    * The report for the whole exchange; null when no round was reported. Its figures are billed as they are, so the
    * reasoning of rounds without a report is added (METER-4).
    */
-  report(): StreamEvent | null {
+  report(): Extract<StreamEvent, { type: 'usage' }> | null {
     if (this.#sum === null) return null
     const usage = this.#rounds.count === 1 ? this.#sum : { ...this.#sum, rounds: this.#rounds }
     if (this.#unreported === 0) return { type: 'usage', usage }
