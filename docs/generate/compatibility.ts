@@ -123,7 +123,7 @@ answer of the surface's schema and of the dialect to a request that asks for the
 
 The table shows the dialects by themselves. If the operator has set it up, the gateway runs web searches for backends
 without one ([web search](web-search.md)), and fetches images and documents for backends that take no URLs
-([media](media.md)).
+([media](media.md)). It compacts conversations itself, on every dialect ([compaction](compaction.md)).
 
 Spoken over a [WebSocket](websocket.md) too: ${SURFACES.filter(surface => surfaces[surface]!.socket).join(', ')}.
 
@@ -151,10 +151,8 @@ G gemini. *ok*, or the status of the error that the client got. What a client ca
 - **JSON schemas and \`json_object\`** are refused on Chat Completions unless the operator allows them; rows with
   *translate* are tried where the operator does ([structured output](structured-output.md)). \`n\` above 1, penalties
   and \`background\` are refused.
-- **llm-comply** runs where they are allowed. What it does not pass: *Compaction Endpoint* and *Compaction Missing
-  Required Model*, since there is no such endpoint (405, because \`/v1/responses/compact\` has the form of a response's
-  path, which takes GET and DELETE); *Chat: Reasoning Summary*, since \`reasoning\` is no member of Chat Completions,
-  whose member is \`reasoning_effort\` (400 \`unknown_parameter\`).
+- **llm-comply** runs where they are allowed. What it does not pass: *Chat: Reasoning Summary*, since \`reasoning\` is
+  no member of Chat Completions, whose member is \`reasoning_effort\` (400 \`unknown_parameter\`).
 
 ${clientsTable(expectedClients as Outcomes)}
 ## Models that take less

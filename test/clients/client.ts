@@ -34,6 +34,10 @@ export interface AgentRun {
   /** True: the gateway has `structured_output: translate`. */
   readonly structured?: boolean
   arguments(task: Task): readonly string[]
+  /** The arguments of commands that are run before it, in the same home: the earlier turns of a session. */
+  earlier?(task: Task): readonly (readonly string[])[]
+  /** Looks at what the agent left in its home. @returns what is wrong with it */
+  check?(home: string): string | undefined
   environment?(task: Task): Readonly<Record<string, string>>
   /** Files of settings, by their path below the home folder. */
   files?(task: Task): Readonly<Record<string, string>>

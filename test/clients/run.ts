@@ -283,14 +283,18 @@ async function oneTask(
     writeFileSync(join(home, path), text)
   }
   const environment = { ...environmentOf(installed, home), ...run.environment?.(task) }
-  const command = [...installed.command, ...run.arguments(task)]
-  const { out, err, code } = await execute(command, folder, environment, timeout)
+  let ran: Ran = { out: '', err: '', code: 0 }
+  for (const rest of [...(run.earlier?.(task) ?? []), run.arguments(task)]) {
+    if (ran.code === 0) ran = await execute([...installed.command, ...rest], folder, environment, timeout)
+  }
+  const { out, err, code } = ran
   let made = ''
   try {
     made = readFileSync(join(folder, MADE), 'utf8').trim()
   } catch {}
+  const wrong = code === 0 ? run.check?.(home) : undefined
   rmSync(home, { recursive: true, force: true })
-  const ok = code === 0 && made === (run.content ?? CONTENT)
-  const detail = `exit code ${code}, ${MADE} has '${made}'\n${(out + err).slice(-3000)}`
+  const ok = code === 0 && made === (run.content ?? CONTENT) && wrong === undefined
+  const detail = `exit code ${code}, ${MADE} has '${made}'${wrong ? `, ${wrong}` : ''}\n${(out + err).slice(-3000)}`
   return { feature: run.feature, model, outcome: ok ? 'ok' : 'failed', detail }
 }
