@@ -13,6 +13,8 @@ const NUMBERED = /\b((?:req|resp|msg|call_eba1|item_eba1|hist_eba1)_|chatcmpl-)(
 const DERIVED = /\b(call_)(?!eba1_)([A-Za-z0-9_-]{24})(?![A-Za-z0-9_-])/g
 /** The id of a request that the upstream gets, made of the gateway's own. */
 const UUID = /^[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}$/
+/** What is sealed for a client differs each time, but for its length. */
+const SEALED = /\b(cmp_eba1_)([A-Za-z0-9_-]{39,})/g
 const DATE = /\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT/
 
 export class Normaliser {
@@ -33,6 +35,7 @@ export class Normaliser {
 
   text(text: string): string {
     let result = text.replace(ID, (_, prefix: string, random: string) => prefix + this.#placeholder(random))
+    result = result.replace(SEALED, (_, prefix: string, sealed: string) => `${prefix}‹${sealed.length}›`)
     if (this.#session)
       result = result.replace(DERIVED, (_, prefix: string, made: string) => prefix + this.#placeholder(made))
     for (const [place, name] of this.#places) result = result.replaceAll(place, name)
