@@ -167,12 +167,22 @@ function guarded(): unknown[] {
   return ENTRIES.toSpliced(at + 1, 0, refusal, 'breaks')
 }
 
-/** A configuration of the repository. Only its listeners, its store and its delay before draining are changed. */
+/** The variables that the file of the image reads. */
+const VARIABLES: Record<string, string> = {
+  SLUICE_SECRET: 'a-secret-of-the-specification-with-32-characters',
+  SLUICE_KEY_SHA256: sha256('sk-demo'),
+}
+
+/**
+ * A configuration of the repository. Only its listeners, its store, its delay before draining and its variables without
+ * a default are changed.
+ */
 function shipped(where: 'quickstart' | 'compose', folder: string): string {
   const file = where === 'quickstart' ? 'gateway.yaml' : 'deploy/gateway.yaml'
   return readFileSync(join(ROOT, file), 'utf8')
     .replace(/^( {2}listen: ).*$/m, '$1127.0.0.1:0')
-    .replace(/^( {2}admin: .*\n {4}listen: ).*$/m, '$1127.0.0.1:0')
+    .replace(/^ {2}admin:.*(\n {4}.*)*/m, '  admin: 127.0.0.1:0')
     .replace(/^( {2}drain_delay: ).*$/m, '')
     .replace(/^store: .*$/m, `store: "sqlite:${folder}/gateway.db"`)
+    .replace(/\$\{(\w+)\}/g, (text, name) => VARIABLES[name] ?? text)
 }
