@@ -4,12 +4,14 @@
  */
 import { place } from '../config/check-chain.ts'
 import { type ConfigError, formatError } from '../config/load.ts'
+import { pluginName } from '../config/modules.ts'
 import { SIMULATED_SEARCH } from '../config/searches.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { assemble, closeChains, type Services } from '../core/engine/assemble.ts'
 import { type BuildOptions, type Chain, ChainError, idleLinks } from '../core/engine/chain.ts'
 import type { Surface } from '../core/ports/surface.ts'
 import { Router } from '../http/router.ts'
+import { extras } from '../plugins/extra/index.ts'
 import { accountFinder } from '../plugins/shared/directory.ts'
 import { searchProviderFault, usesSimulatedSearch } from '../plugins/web-search/provider.ts'
 import { surfaces } from '../surfaces/index.ts'
@@ -63,11 +65,14 @@ export async function buildAssembly(options: AssemblyOptions): Promise<Assembly>
     return [...new Set(used)].filter(surface => surface !== undefined)
   }
   const { pipelines } = config
+  const ours = new Set(extras.values())
+  const foreign = new Set(config.plugins.filter(({ path }) => !ours.has(path)).map(({ path }) => pluginName(path)))
   const { chains, searchProviders } = await assemble({
     pipelines,
     surfacesOf,
     plugins,
     services: { ...services, accounts: accountFinder(services.shared, config) },
+    isForeign: plugin => foreign.has(plugin),
     forceAsync,
     around,
     searchServers: simulator === undefined ? {} : { [SIMULATED_SEARCH]: simulator },

@@ -18,6 +18,7 @@ import { usageBudget } from '../plugins/own-usage.ts'
 import { missesBudget } from '../plugins/shared/directory.ts'
 import { preparationBudget } from '../plugins/shared/preparation.ts'
 import { readableBudget } from '../plugins/shared/readable.ts'
+import { recentBudget } from '../plugins/shared/recent.ts'
 import { sentBudget } from '../plugins/shared/sent-bound.ts'
 import { unsentBudget } from '../plugins/shared/unsent.ts'
 import { rememberedBudget } from '../plugins/upstream/breaker.ts'
@@ -132,7 +133,7 @@ export const budgets: readonly Budget[] = [
   ...messageBudgets,
   ...[missesBudget, preparationBudget, loopSlices, longWork],
   ...bodyBudgets,
-  ...[threadsBudget, recallBudget, fetchingBudget, unsentBudget, platformBudget],
+  ...[recentBudget, threadsBudget, recallBudget, fetchingBudget, unsentBudget, platformBudget],
   ...[queueBudget, sentBudget, replyReadsBudget, rememberedBudget, patternsBudget, usageBudget, readableBudget],
   ...ruled,
 ]

@@ -31,6 +31,7 @@ import type { LagProbe } from '../http/overload.ts'
 import packageJson from '../package.json' with { type: 'json' }
 import { accountsOf, directoryOf } from '../plugins/shared/directory.ts'
 import { preparationOf } from '../plugins/shared/preparation.ts'
+import { recentOf } from '../plugins/shared/recent.ts'
 import { identity } from '../plugins/shared/slots.ts'
 import type { Shipping } from '../stores/ship/background.ts'
 import { callersSurface, offered } from '../surfaces/index.ts'
@@ -159,6 +160,7 @@ class RunningGateway implements Gateway {
     const known = (credential: string) => accountsOf(this.#shared, current.config).known(credential, clock.now())
     const tenants = new Tenants(known, clock)
     const shedding = new Shedding({ tenants, random, lag, lagClock })
+    recentOf(this.#shared).pressed = () => shedding.limit > 0
     const spendWatch = new SpendWatch({ store: () => this.#store, clock, log })
     const observer = new Observer(this.#metrics, spendWatch, log)
     this.#options = options

@@ -638,9 +638,23 @@ const preparation = object(
   },
 )
 
+const recentConversations = object(
+  {
+    bytes: size('128MiB', 'Most bytes of all organizations together; 0 keeps nothing.'),
+    organization_bytes: size('32MiB', 'Most bytes of one organization.'),
+  },
+  [],
+  {
+    default: {},
+    description:
+      'What is kept in memory of the last request of each conversation, some four times its bytes, so that its next turn costs what is new in it. Organizations share nothing. What was used longest ago is given up first.',
+  },
+)
+
 export const platform = object(
   {
     preparation,
+    recent_conversations: recentConversations,
     max_concurrent_requests: count(10_000, 'Most exchanges at once; beyond it 429 capacity_exceeded.', 1),
     overload_delay: duration(
       '200ms',

@@ -238,6 +238,11 @@ export interface PluginContext<S extends keyof Configuration = keyof Configurati
   readonly pipeline: string
   /** What the pipeline's terminal declares about itself. */
   readonly terminal: Pick<Plugin, 'advisory' | 'passesThrough'>
+  /**
+   * Whether the pipeline has a plugin that is not the gateway's own. Such a plugin may change in place what it finds in
+   * slots, so what another request would meet again is not put there.
+   */
+  readonly foreign: boolean
   /** The surfaces of the routes that use this pipeline; several routes may share one. */
   readonly surfaces: readonly Surface[]
   /**

@@ -17,17 +17,30 @@ import { systemClock } from '../core/tools/clock.ts'
 import { FairGate } from '../core/tools/fair.ts'
 import { exactValues, type JsonPath, parseExactly, replaceAt } from '../core/tools/json.ts'
 import { JsonBytes } from '../core/tools/json-bytes.ts'
+import type { JsonOutline } from '../core/tools/json-outline.ts'
 import { choice, choiceByKey, count, duration, object, size, wordFor } from '../core/tools/vocabulary.ts'
 import { jsonBytes, MeterBusy, meterPool, parseJson } from '../meter/index.ts'
 import { surfaces } from '../surfaces/index.ts'
 import { validateUnstructured } from '../surfaces/output-format.ts'
 import { disconnection } from './shared/disconnection.ts'
 import { declaredBytes, PreparedRequest, preparationOf } from './shared/preparation.ts'
-import { type ContentLimits, contentLimits, preparing, verbatim, wouldRefuse } from './shared/slots.ts'
+import { recentOf, type Sought } from './shared/recent.ts'
+import {
+  type ContentLimits,
+  contentLimits,
+  identity,
+  preparing,
+  recent,
+  verbatim,
+  wouldRefuse,
+} from './shared/slots.ts'
 import { Verbatim } from './shared/verbatim.ts'
 
 /** What `unknown_fields: strip` removed: paths, and preview features that nothing is done about. */
 const strippedFields = slot<string[]>('strippedFields')
+
+/** What is known of the conversation to which the body may belong, and the body's outline where it was made from that. */
+const sought = slot<Sought & { outline?: JsonOutline }>('validation.sought')
 
 const unknownFields = (surface: string) =>
   choice(
@@ -79,7 +92,7 @@ export const validation = definePlugin({
   config: schema,
   needs: [requestBody],
   provides: [request, contentLimits],
-  mayProvide: [strippedFields, verbatim, wouldRefuse, preparing, bodyMeter],
+  mayProvide: [strippedFields, sought, recent, verbatim, wouldRefuse, preparing, bodyMeter],
   // A thread that parses the body gives back its memory as another array.
   rewrites: [requestBody],
   aboveTerminal: true,
@@ -97,6 +110,10 @@ export const validation = definePlugin({
 
     const { server, platform } = context.config
     const preparation = preparationOf(context.shared)
+    const bounds = platform.recent_conversations
+    const conversations = recentOf(context.shared)
+    if (bounds.bytes === 0) conversations.clear()
+    const keeps = bounds.bytes > 0 && !advisory && !context.foreign
     for (const surface of context.surfaces) {
       const unknownFields = options.unknown_fields[surface.name]!
       warm(surface, unknownFields)
@@ -104,7 +121,28 @@ export const validation = definePlugin({
         warm(surface.socket.surface, unknownFields)
     }
 
-    function overShape({ deepest, nodes }: JsonBytes): undefined | Reply {
+    /**
+     * The body as the next turn of a recent conversation: what it repeats is taken over from the last turn, and only the
+     * rest is read.
+     * @returns undefined where the body is to be read whole
+     */
+    function nextTurn(x: Exchange, bytes: Uint8Array): JsonOutline | undefined {
+      const organization = x.peek(identity)?.organization.id
+      if (organization === undefined) return undefined
+      const { name, argumentsAt } = x.surface!
+      const found = conversations.seek(organization, `${name} ${options.unknown_fields[name]}`, bytes)
+      if (!found) return undefined
+      x.set(sought, found)
+      const spelled = argumentsAt?.length ?? Number.POSITIVE_INFINITY
+      const outline = found.found?.outline?.next(bytes, { bytes: PARSE_HERE, respelled: spelled })
+      if (!outline || Verbatim.paysFor(outline.longBytes, outline.nodes)) return undefined
+      // The spelling of numbers is not kept in a body that nests so deep, and such a body is refused.
+      if (outline.respelled > spelled && outline.deepest > DEEPEST_SPELLED) return undefined
+      x.set(sought, { ...found, outline })
+      return outline
+    }
+
+    function overShape({ deepest, nodes }: Pick<JsonBytes, 'deepest' | 'nodes'>): undefined | Reply {
       if (deepest > options.max_depth) return tooDeep(deepest, options.max_depth)
       if (nodes > options.max_nodes) return tooMany(nodes, options.max_nodes)
       return undefined
@@ -114,6 +152,11 @@ export const validation = definePlugin({
     async function parseDense(x: Exchange, shape: JsonBytes): Promise<undefined | Reply> {
       await longTurns.next(tenantOf(x), disconnection(x))
       return judge(x, parseHere(x, shape), shape.bytes)
+    }
+
+    async function judgeDense(x: Exchange, turn: JsonOutline): Promise<undefined | Reply> {
+      await longTurns.next(tenantOf(x), disconnection(x))
+      return judge(x, turn.value, turn.bytes)
     }
 
     /**
@@ -170,6 +213,8 @@ export const validation = definePlugin({
           wordFor(options.structured_output, surface.name) === 'translate'
             ? surface.validate(body, unknownFields)
             : validateUnstructured(surface, body, unknownFields)
+        // What was removed from a body would not be told of the next one, which shares what is left.
+        if (stripped.length === 0) remember(x, body, bytes)
         const all = unknownFields === 'strip' ? [...stripped, ...unknownPreviews(x)] : stripped
         if (all.length > 0) x.set(strippedFields, all)
       } catch (error) {
@@ -178,6 +223,14 @@ export const validation = definePlugin({
       }
       x.set(request, body)
       return undefined
+    }
+
+    /** Keeps a body that is accepted, for the next turn of its conversation. */
+    function remember(x: Exchange, body: Record<string, unknown>, bytes: Uint8Array): void {
+      const kept = x.peek(sought)
+      if (!kept || x.peek(verbatim)) return
+      const conversation = conversations.keep(kept, bytes, body, kept.outline, bounds, context.clock.mono())
+      if (conversation) x.set(recent, conversation)
     }
 
     return {
@@ -194,6 +247,9 @@ export const validation = definePlugin({
       onRequest(x) {
         if (!x.surface) return noSurface(x.route)
         const bytes = x.get(requestBody)
+        const turn = keeps ? nextTurn(x, bytes) : undefined
+        if (turn)
+          return overShape(turn) ?? (turn.nodes > DENSE_NODES ? judgeDense(x, turn) : judge(x, turn.value, bytes))
         if (bytes.length > PARSE_HERE) return parseLarge(x, bytes)
         const shape = new JsonBytes(bytes)
         shape.readAll()
@@ -230,6 +286,8 @@ const EXACT_NODES_HERE = PARSE_TEXT_HERE / EXACT_NODE_BYTES
  * four that arrive at once are one turn of 50 ms. Agents send a value for each 100 bytes.
  */
 const DENSE_NODES = 4000
+/** Numbers in deeper bodies are never spelled as they came: `parseExactly` takes no more levels. */
+const DEEPEST_SPELLED = 250
 /** Bytes read in one event-loop turn. It takes at most about 1 ms, when the strings are short. */
 const SLICE = 512 * 1024
 

@@ -12,7 +12,7 @@ import { ownState } from './shared-state.ts'
 /** What all plugins of a configuration share. */
 export type Services = Omit<
   PluginContext,
-  'config' | 'id' | 'pipeline' | 'terminal' | 'surfaces' | 'searchProviders' | 'retrieved'
+  'config' | 'id' | 'pipeline' | 'terminal' | 'foreign' | 'surfaces' | 'searchProviders' | 'retrieved'
 > & {
   /** The whole configuration; each plugin gets only the sections that it uses. */
   config: Configuration
@@ -26,6 +26,8 @@ export interface Blueprint {
   /** The known plugins, by the name that a pipeline entry gives. */
   plugins: ReadonlyMap<string, Plugin>
   services: Services
+  /** Whether the plugin of this name is not the gateway's own. Absent: all are. */
+  isForeign?(plugin: string): boolean
   /** For tests: every request hook answers through a promise. */
   forceAsync?: boolean | undefined
   /** For tests: wraps the hooks of each plugin. */
@@ -50,6 +52,7 @@ export async function assemble({
   surfacesOf,
   plugins,
   services,
+  isForeign = () => false,
   forceAsync,
   around,
   searchServers,
@@ -63,6 +66,7 @@ export async function assemble({
     for (const [pipeline, entries] of Object.entries(pipelines)) {
       const surfaces = surfacesOf(pipeline)
       const terminal = entries.map(({ plugin }) => plugins.get(plugin)).find(plugin => plugin?.terminal)!
+      const foreign = entries.some(({ plugin }) => isForeign(plugin))
       const context = ({ id, plugin }: PipelineEntry): PluginContext<any> => ({
         ...services,
         config: sectionsOf(services.config, plugins.get(plugin)),
@@ -70,6 +74,7 @@ export async function assemble({
         id,
         pipeline,
         terminal,
+        foreign,
         surfaces,
         searchProviders,
         retrieved,

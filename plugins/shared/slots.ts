@@ -18,6 +18,7 @@ import type { Cell, CellState, ProviderSide } from '../../core/ports/store.ts'
 import type { WantedMedia } from '../media/fetch-media.ts'
 import type { Asked } from '../model-access/asked.ts'
 import type { PreparedRequest } from './preparation.ts'
+import type { RecentConversation } from './recent.ts'
 import type { UnsentRequest } from './unsent.ts'
 import type { Verbatim } from './verbatim.ts'
 
@@ -211,6 +212,9 @@ export const receivedBytes = slot<number>('receivedBytes')
 
 /** Filled by `validation` where it saves time: the body's long strings as the client sent them. */
 export const verbatim = slot<Verbatim>('verbatim')
+
+/** Filled by `validation`: the recent conversation of which this request is the last turn so far, where one is kept. */
+export const recent = slot<RecentConversation>('recent')
 
 /** Filled by `token-estimate`: what was counted, and how to count what the gateway makes of it later. */
 export const counted = slot<Counted>('counted')

@@ -14,6 +14,7 @@ import type { RetryBudgets } from '../upstream/retry-budget.ts'
 import type { Accounts, Directory } from './directory.ts'
 import type { Preparation } from './preparation.ts'
 import type { ReadableStreams } from './readable.ts'
+import type { RecentConversations } from './recent.ts'
 import type { Unsent } from './unsent.ts'
 
 /** Made by `directoryOf`: accounts of the store that this process has read. */
@@ -22,6 +23,8 @@ export const directoryKey: SharedKey<Directory> = { name: 'directory' }
 export const accountsKey: SharedKey<WeakMap<GatewayConfig['organizations'], Accounts>> = { name: 'accounts' }
 /** Made by `preparationOf`: what is between the body and admission. */
 export const preparationKey: SharedKey<Preparation> = { name: 'preparation' }
+/** Made by `recentOf`: what the next turns of conversations share with the last ones. */
+export const recentKey: SharedKey<RecentConversations> = { name: 'recent' }
 /** Made by `unsentOf`: bytes of admitted requests that no provider has taken and answered yet. */
 export const unsentKey: SharedKey<Unsent> = { name: 'unsent' }
 /** Made by `readableOf`: responses whose streams can be read at present. */

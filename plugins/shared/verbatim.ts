@@ -39,7 +39,12 @@ export class Verbatim {
   static pays({ long, nodes }: JsonBytes): boolean {
     let bytes = 0
     for (const { from, to } of long) bytes += to - from
-    return bytes > NODE_BYTES * nodes
+    return Verbatim.paysFor(bytes, nodes)
+  }
+
+  /** The same. @param longBytes of all long strings together */
+  static paysFor(longBytes: number, nodes: number): boolean {
+    return longBytes > NODE_BYTES * nodes
   }
 
   /**

@@ -18,7 +18,7 @@ import {
   type RunOptions,
   runPlugin,
 } from '../../plugins/testing.ts'
-import { caller, gatewayOf, heldStore, lateStore, memoryStore, modelOf, OUT, PREPARATION, text } from './kit.ts'
+import { caller, gatewayOf, heldStore, lateStore, memoryStore, modelOf, OUT, platformOf, text } from './kit.ts'
 
 interface Asked {
   /** Of the prompt. */
@@ -29,15 +29,7 @@ interface Asked {
 /** Requests of one caller to one process. What is billed: 10 tokens in, 5 out, 30 micro-USD. */
 function requests(who: ReturnType<typeof caller>, store: Store, clock = new ManualClock(), platform = {}) {
   const shared = createSharedState()
-  const gateway = gatewayOf({
-    platform: {
-      max_concurrent_requests: 10,
-      scale_limits_above: 0.8,
-      overload_delay: 200,
-      preparation: PREPARATION,
-      ...platform,
-    },
-  })
+  const gateway = gatewayOf({ platform: platformOf(platform) })
   let sent = 0
   return ({ input = 10, cap }: Asked = {}, more: RunOptions<any> = {}) =>
     runPlugin(admission, {

@@ -65,6 +65,16 @@ export const PREPARATION = {
   unsent_wait: 10_000,
 }
 
+/** The section `platform` with small bounds of its own. */
+export const platformOf = (over: Partial<GatewayConfig['platform']> = {}): GatewayConfig['platform'] => ({
+  max_concurrent_requests: 10,
+  scale_limits_above: 0.8,
+  overload_delay: 200,
+  preparation: PREPARATION,
+  recent_conversations: { bytes: 1 << 27, organization_bytes: 1 << 25 },
+  ...over,
+})
+
 /** The parts of a configuration that plugins ask for. */
 export function gatewayOf(over: Partial<GatewayConfig> = {}): Partial<GatewayConfig> {
   return {
@@ -73,7 +83,7 @@ export function gatewayOf(over: Partial<GatewayConfig> = {}): Partial<GatewayCon
     organizations: {},
     models: {},
     price_book: '2026-11',
-    platform: { max_concurrent_requests: 10, scale_limits_above: 0.8, overload_delay: 200, preparation: PREPARATION },
+    platform: platformOf(),
     ...over,
   }
 }

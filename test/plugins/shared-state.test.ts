@@ -13,7 +13,7 @@ import { Preparation, preparationOf } from '../../plugins/shared/preparation.ts'
 import { identity, model } from '../../plugins/shared/slots.ts'
 import { createSharedState, ManualClock, plainConversation, runPlugin } from '../../plugins/testing.ts'
 import { upstreamHealth } from '../../plugins/upstream/health.ts'
-import { caller, gatewayOf, memoryStore, modelOf, PREPARATION, text } from './kit.ts'
+import { caller, gatewayOf, memoryStore, modelOf, platformOf, text } from './kit.ts'
 
 const KEYS = ['directory', 'accounts', 'preparation', 'media.fetching']
   .concat(['upstream.backends', 'upstream.pools', 'upstream.retries', 'upstream.ticker', 'ticker', 'upstream/ticker'])
@@ -35,9 +35,7 @@ test("a plugin that comes first under the gateway's keys does not set the platfo
 
   const clock = new ManualClock()
   const store = await memoryStore(clock)
-  const gateway = gatewayOf({
-    platform: { max_concurrent_requests: 1, scale_limits_above: 1, overload_delay: 200, preparation: PREPARATION },
-  })
+  const gateway = gatewayOf({ platform: platformOf({ max_concurrent_requests: 1, scale_limits_above: 1 }) })
   const ask = (id: string, events: Parameters<typeof runPlugin>[1] = {}) =>
     runPlugin<any>(admission, {
       ...{ id, gateway, store, shared, clock, events: [text('hi')] },

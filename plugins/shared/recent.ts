@@ -1,0 +1,270 @@
+/**
+ * Recent conversations: what the process has read of the last bodies, so that the next turn of a conversation costs what
+ * is new in it. A turn of an agent repeats nearly all bytes of the one before. What is kept is used only where bytes,
+ * texts or values are compared and found the same; whether something is kept changes what a request costs, and nothing
+ * else.
+ *
+ * Organizations share nothing. Bytes are bounded for each of them and for the process; what was used longest ago goes
+ * first.
+ */
+import type { GatewayConfig } from '../../config/types.ts'
+import { type Budget, setting } from '../../core/engine/budget.ts'
+import type { SharedState } from '../../core/plugin.ts'
+import { JsonOutline } from '../../core/tools/json-outline.ts'
+import { recentKey } from './state.ts'
+
+/** The bounds, for the process and for each organization: `platform.recent_conversations` of gateway.yaml. */
+export type RecentBounds = GatewayConfig['platform']['recent_conversations']
+
+export const recentBudget: Budget = {
+  name: 'recent_conversations',
+  bound: 'bytes of recent conversations, whose next turn then costs what is new in it',
+  owner: 'tenant',
+  each: setting('platform.recent_conversations.organization_bytes'),
+  all: setting('platform.recent_conversations.bytes'),
+  over: 'nothing: what was used longest ago is given up, and its next turn is read whole',
+  figures: ({ shared }) => ({ used: recentOf(shared).bytes }),
+}
+
+/** A smaller body is read at once. */
+const LEAST_BYTES = 8 * 1024
+/** A larger body is not kept: four of them would take the default bound of an organization. */
+const MOST_BYTES = 4 * 1024 * 1024
+/** The clients of a conversation that has been silent for so long have most often left. */
+const IDLE_MS = 10 * 60_000
+/**
+ * What is kept of a body, in bytes for each of its bytes: the body itself, and its values. Most strings take a byte for
+ * each character, and those with other letters than Latin ones take two.
+ */
+const TIMES = 3
+
+/** A body is found by eight bytes of it in each stretch of this length. */
+const STRETCH = 1024
+/**
+ * A body that repeats all but so many bytes of the one before is the next turn of its conversation, and takes its place.
+ * One that leaves more of it belongs to a conversation that began alike.
+ */
+const LOST_BYTES = 16 * 1024
+
+/** The recent conversations of one organization, and of those the ones of one kind by the marks of their bodies. */
+interface Owner {
+  readonly organization: string
+  readonly kinds: Map<string, Map<number, RecentConversation>>
+  /** In the order of their last use. */
+  readonly all: Set<RecentConversation>
+  bytes: number
+}
+
+/** A recent conversation: its last body, and what was made of it. */
+export class RecentConversation {
+  readonly #owner: Owner
+  readonly #byMark: Map<number, RecentConversation>
+  /** Adds to what all hold; null once the conversation is given up. */
+  #add: ((bytes: number) => void) | null
+  #body: Uint8Array
+  #value: Record<string, unknown>
+  #marks: Int32Array = NO_MARKS
+  #outline: JsonOutline | null | undefined
+  #held = 0
+  /** What `hold` was told last. */
+  #made = 0
+  /** When it was used last, in monotonic milliseconds. */
+  usedAt = 0
+
+  constructor(
+    owner: Owner,
+    byMark: Map<number, RecentConversation>,
+    add: (bytes: number) => void,
+    body: Uint8Array,
+    value: Record<string, unknown>,
+  ) {
+    this.#owner = owner
+    this.#byMark = byMark
+    this.#add = add
+    this.#body = body
+    this.#value = value
+  }
+
+  get owner(): Owner {
+    return this.#owner
+  }
+
+  /**
+   * The outline of the last body; null when it has none. It is made for the second turn: most requests have no other
+   * one behind them.
+   */
+  get outline(): JsonOutline | null {
+    return (this.#outline ??= JsonOutline.of(this.#body, this.#value) ?? null)
+  }
+
+  /** The body is the conversation's last one from now on. */
+  renew(body: Uint8Array, value: Record<string, unknown>, outline: JsonOutline | undefined, marks: Int32Array): void {
+    this.#body = body
+    this.#value = value
+    this.#outline = outline
+    const old = this.#marks
+    let same = 0
+    while (same < old.length && same < marks.length && old[same] === marks[same]) same++
+    this.#forget(same)
+    for (let i = same; i < marks.length; i++) this.#byMark.set(marks[i]!, this)
+    this.#marks = marks
+    this.#count()
+  }
+
+  /** @param bytes how much is kept of what was made of the body, beside its values */
+  hold(bytes: number): void {
+    this.#made = bytes
+    this.#count()
+  }
+
+  #count(): void {
+    const held = TIMES * this.#body.buffer.byteLength + this.#made
+    this.#add?.(held - this.#held)
+    this.#held = held
+  }
+
+  /** Nobody finds it any more. */
+  giveUp(): void {
+    this.#forget(0)
+    this.#marks = NO_MARKS
+    this.#add?.(-this.#held)
+    this.#add = null
+  }
+
+  #forget(from: number): void {
+    for (let i = from; i < this.#marks.length; i++) {
+      const mark = this.#marks[i]!
+      if (this.#byMark.get(mark) === this) this.#byMark.delete(mark)
+    }
+  }
+}
+
+const NO_MARKS = new Int32Array(0)
+
+/** A body of which a recent conversation may be the beginning. */
+export interface Sought {
+  readonly organization: string
+  readonly kind: string
+  readonly marks: Int32Array
+  /** The conversation that has most of the body's marks. Only its bytes tell what it shares with the body. */
+  readonly found: RecentConversation | undefined
+}
+
+/** The recent conversations of a process. */
+export class RecentConversations {
+  /** In the order of their last use. */
+  readonly #all = new Set<RecentConversation>()
+  readonly #owners = new Map<string, Owner>()
+  #bytes = 0
+  /** Whether load is shed. Then no further conversation is kept; the next turn of one that is costs less than others. */
+  pressed: () => boolean = () => false
+
+  /** What is held of the bound. */
+  get bytes(): number {
+    return this.#bytes
+  }
+
+  /**
+   * @param kind what else must be the same: the surface, and how its bodies are checked
+   * @returns undefined for a body that is not kept either
+   */
+  seek(organization: string, kind: string, body: Uint8Array): Sought | undefined {
+    if (body.length < LEAST_BYTES || body.length > MOST_BYTES) return undefined
+    const marks = marksOf(body)
+    const byMark = this.#owners.get(organization)?.kinds.get(kind)
+    let found: RecentConversation | undefined
+    if (byMark) for (let i = marks.length - 1; i >= 0 && !found; i--) found = byMark.get(marks[i]!)
+    return { organization, kind, marks, found }
+  }
+
+  /**
+   * Keeps a body that was accepted.
+   * @param outline of the body, where it was made from that of `sought.found`
+   * @returns the conversation of which it is the last body; undefined when it is not kept
+   */
+  keep(
+    { organization, kind, marks, found }: Sought,
+    body: Uint8Array,
+    value: Record<string, unknown>,
+    outline: JsonOutline | undefined,
+    bounds: RecentBounds,
+    now: number,
+  ): RecentConversation | undefined {
+    let conversation: RecentConversation
+    if (found && outline && outline.lost <= LOST_BYTES && this.#all.delete(found)) {
+      conversation = found
+      found.owner.all.delete(found)
+    } else if (this.pressed()) return undefined
+    else {
+      const owner = this.#ownerOf(organization)
+      let byMark = owner.kinds.get(kind)
+      if (!byMark) owner.kinds.set(kind, (byMark = new Map()))
+      const add = (bytes: number) => {
+        owner.bytes += bytes
+        this.#bytes += bytes
+      }
+      conversation = new RecentConversation(owner, byMark, add, body, value)
+    }
+    conversation.usedAt = now
+    conversation.renew(body, value, outline, marks)
+    this.#all.add(conversation)
+    conversation.owner.all.add(conversation)
+    this.#makeRoom(conversation.owner, bounds, now)
+    return conversation
+  }
+
+  #ownerOf(organization: string): Owner {
+    let owner = this.#owners.get(organization)
+    if (!owner) this.#owners.set(organization, (owner = { organization, kinds: new Map(), all: new Set(), bytes: 0 }))
+    return owner
+  }
+
+  #makeRoom(owner: Owner, bounds: RecentBounds, now: number): void {
+    for (const oldest of this.#all) {
+      if (this.#bytes <= bounds.bytes && now - oldest.usedAt < IDLE_MS) break
+      this.#giveUp(oldest)
+    }
+    for (const oldest of owner.all) {
+      if (owner.bytes <= bounds.organization_bytes) break
+      this.#giveUp(oldest)
+    }
+  }
+
+  /** Gives up everything. */
+  clear(): void {
+    for (const conversation of this.#all) this.#giveUp(conversation)
+  }
+
+  #giveUp(conversation: RecentConversation): void {
+    const { owner } = conversation
+    this.#all.delete(conversation)
+    owner.all.delete(conversation)
+    conversation.giveUp()
+    if (owner.all.size === 0) this.#owners.delete(owner.organization)
+  }
+}
+
+/** The conversations of the process. */
+export function recentOf(shared: SharedState): RecentConversations {
+  return shared.use(recentKey, () => new RecentConversations())
+}
+
+/**
+ * One mark for each stretch of a body: a hash of the bytes sampled up to there. Two bodies with the same beginning have
+ * the same marks at first. Others may have them too, since few bytes are sampled.
+ */
+function marksOf(body: Uint8Array): Int32Array {
+  const { buffer, byteOffset, length } = body
+  const view = new DataView(buffer, byteOffset, length)
+  const marks = new Int32Array(Math.floor((length - SAMPLE) / STRETCH) + 1)
+  let hash = 0
+  for (let i = 0, at = 0; i < marks.length; i++, at += STRETCH) {
+    hash = Math.imul(hash ^ view.getInt32(at, true), 0x85ebca6b)
+    hash = Math.imul(hash ^ (hash >>> 15) ^ view.getInt32(at + 4, true), 0xc2b2ae35)
+    hash ^= hash >>> 13
+    marks[i] = hash
+  }
+  return marks
+}
+/** Bytes of a stretch that are sampled. */
+const SAMPLE = 8
