@@ -6,6 +6,7 @@ import type { Conversation } from '../core/canon/conversation.ts'
 import { type Budget, jobs } from '../core/engine/budget.ts'
 import { CACHED_FROM, CountCache, digest, digestInSlices, digestRow } from './cache.ts'
 import { countTokens } from './counter.ts'
+import type { Counted, KnownPrompt } from './known-prompt.ts'
 import { createMeterPool, type MeterPool } from './pool.ts'
 import { contentOf, type MediaMinimums, type PromptContent } from './prompt.ts'
 
@@ -83,15 +84,25 @@ export class PromptCount {
   readonly #keys: string[] = []
   /** Rows that were not in the cache. */
   readonly #rows: { key: string; from: number; to: number }[] = []
+  /** Of the texts that were counted together: where they begin, and where they end. */
+  readonly #together = new Map<number, number>()
+  readonly #known: KnownPrompt | undefined
+  /** The first text that was not in the last turn of the conversation. */
+  readonly #begin: number
   /** Whether the cache has been searched; also true when the prompt is too short for the cache. */
   #recalled: boolean
 
-  /** The conversation must not change until it is counted. */
-  constructor(conversation: Conversation) {
-    this.#content = contentOf(conversation)
-    const { texts, size } = this.#content
+  /**
+   * The conversation must not change until it is counted.
+   * @param known of its last turn; it is given what is counted now
+   */
+  constructor(conversation: Conversation, known?: KnownPrompt) {
+    this.#known = known
+    this.#content = contentOf(conversation, known)
+    const { texts, size, textDocuments } = this.#content
     this.#counts = new Array<number>(texts.length).fill(-1)
-    this.#recalled = size < CACHED_FROM
+    this.#begin = known?.recall(texts, textDocuments, (from, to, tokens) => this.#foundAll(from, to, tokens)) ?? 0
+    this.#recalled = size < CACHED_FROM || this.#begin === texts.length
   }
 
   /**
@@ -100,7 +111,8 @@ export class PromptCount {
    */
   get size(): number {
     const { texts } = this.#content
-    const size = this.#content.size + EACH_TEXT * texts.length
+    let size = this.#content.size + EACH_TEXT * texts.length
+    for (let i = 0; i < this.#begin; i++) size -= texts[i]!.length + EACH_TEXT
     if (size <= SYNC_LIMIT || size > DIGEST_LIMIT) return size
     this.#recall()
     let left = 0
@@ -154,7 +166,19 @@ export class PromptCount {
       remembered.set(key, sum)
     }
     this.#rows.length = 0
+    this.#teach()
     return this.#content.total(this.#counts, media)
+  }
+
+  #teach(): void {
+    if (!this.#known) return
+    const counted: Counted[] = []
+    for (let from = 0; from < this.#counts.length; ) {
+      const to = this.#together.get(from) ?? from + 1
+      counted.push({ to, tokens: this.#counts[from]! })
+      from = to
+    }
+    this.#known.learn(this.#content.texts, counted)
   }
 
   #learn(index: number, count: number): void {
@@ -191,7 +215,7 @@ export class PromptCount {
   #looks(): Look[] {
     const { texts, textDocuments } = this.#content
     const looks: Look[] = []
-    let from = 0
+    let from = this.#begin
     let units = 0
     const row = (to: number) => {
       if (to - from > 1 && units >= CACHED_FROM) looks.push({ from, to, units })
@@ -205,7 +229,8 @@ export class PromptCount {
       from = to
     }
     let documents = 0
-    for (let i = 0; i < texts.length; i++) {
+    while (textDocuments[documents]! < from) documents++
+    for (let i = from; i < texts.length; i++) {
       const { length } = texts[i]!
       const document = textDocuments[documents] === i
       if (document) documents++
@@ -231,10 +256,15 @@ export class PromptCount {
     if (count === undefined) {
       this.#rows.push({ key, from, to })
       for (let i = from; i < to; i++) if (texts[i]!.length >= CACHED_FROM) this.#found(i, digest(texts[i]!))
-    } else {
+    } else this.#foundAll(from, to, count)
+  }
+
+  #foundAll(from: number, to: number, count: number): void {
+    if (to > from + 1) {
       this.#counts.fill(0, from, to)
-      this.#counts[from] = count
+      this.#together.set(from, to)
     }
+    this.#counts[from] = count
   }
 
   #found(index: number, key: string): void {

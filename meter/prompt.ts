@@ -32,6 +32,7 @@
 import { argumentsOf } from '../core/canon/arguments.ts'
 import type { Conversation, DocumentPart, ImagePart, Part, TextPart, Tool } from '../core/canon/conversation.ts'
 import { resultsOf } from '../core/ports/search.ts'
+import type { KnownPrompt } from './known-prompt.ts'
 import { imageTokens, pdfTokens } from './media-size.ts'
 
 /**
@@ -81,8 +82,8 @@ export class PromptContent {
   }
 }
 
-/** Applies the rule to a conversation. */
-export function contentOf(conversation: Conversation): PromptContent {
+/** Applies the rule to a conversation. @param known of its last turn */
+export function contentOf(conversation: Conversation, known?: KnownPrompt): PromptContent {
   const content = new PromptContent()
   content.fixed = REPLY
   if (conversation.system.length > 0) {
@@ -91,7 +92,8 @@ export function contentOf(conversation: Conversation): PromptContent {
   }
   // Tools come before turns, because they are the same in each request of a conversation. The cache of counts looks up
   // rows of texts (count-prompt.ts), and a row that begins at another text is a new row.
-  for (const tool of conversation.tools) addTool(content, tool)
+  known?.schemas.begin()
+  for (const tool of conversation.tools) addTool(content, tool, known)
   const { output } = conversation
   if (output) {
     content.fixed += TOOL
@@ -163,7 +165,7 @@ function addContent(content: PromptContent, part: TextPart | ImagePart | Documen
   }
 }
 
-function addTool(content: PromptContent, tool: Tool): void {
+function addTool(content: PromptContent, tool: Tool, known: KnownPrompt | undefined): void {
   content.fixed += TOOL
   if (tool.type === 'web_search') {
     content.add('web_search')
@@ -175,9 +177,15 @@ function addTool(content: PromptContent, tool: Tool): void {
   content.add(tool.name)
   content.add(tool.description)
   if (tool.type !== 'native') content.add(tool.namespace)
-  if (tool.type !== 'custom') content.add(JSON.stringify(tool.parameters))
+  if (tool.type !== 'custom') content.add(schemaText(tool.parameters, known))
   else if (tool.grammar) {
     content.add(tool.grammar.syntax)
     content.add(tool.grammar.definition)
   }
+}
+
+function schemaText(schema: object, known: KnownPrompt | undefined): string {
+  const text = known?.schemas.find(schema) ?? JSON.stringify(schema)
+  known?.schemas.add(schema, text)
+  return text
 }

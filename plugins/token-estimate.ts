@@ -5,7 +5,7 @@ import { count, object } from '../core/tools/vocabulary.ts'
 import { countTokens, meterPool, PromptCount, SYNC_LIMIT } from '../meter/index.ts'
 import { leastOf } from './shared/account-limits.ts'
 import { inThreads, tooLong } from './shared/prompt-counting.ts'
-import { counted, identity, model, type WrittenArguments, writtenArguments } from './shared/slots.ts'
+import { counted, identity, model, recent, type WrittenArguments, writtenArguments } from './shared/slots.ts'
 
 const schema = object({
   image_tokens: count(85, 'Least tokens that an image counts.'),
@@ -33,6 +33,7 @@ export const tokenEstimate = definePlugin({
 
     function judge(x: Exchange, input: number): undefined | Reply {
       x.set(estimate, { input })
+      x.peek(recent)?.prompt.learnArguments(x.get(conversation))
       return terminal.advisory ? undefined : over(x, input)
     }
 
@@ -60,9 +61,11 @@ export const tokenEstimate = definePlugin({
           again: other => again(x, other),
           over: tokens => over(x, tokens, ', with the files that were fetched for it'),
         })
+        const known = x.peek(recent)?.prompt
+        known?.recallArguments(said)
         const large = largeArguments(said)
         if (large.length === 0) {
-          const prompt = new PromptCount(said)
+          const prompt = new PromptCount(said, known)
           if (prompt.size <= SYNC_LIMIT) return judge(x, prompt.now(media))
           return inThreads(
             x,
@@ -72,7 +75,7 @@ export const tokenEstimate = definePlugin({
         }
         const whole = async (signal: AbortSignal, owner: string) => {
           x.set(writtenArguments, await write(large, signal, owner))
-          return judge(x, await new PromptCount(said).inPool(media, signal, meterPool(), owner))
+          return judge(x, await new PromptCount(said, known).inPool(media, signal, meterPool(), owner))
         }
         return inThreads(x, whole, BUSY)
       },

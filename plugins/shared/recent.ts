@@ -11,6 +11,7 @@ import type { GatewayConfig } from '../../config/types.ts'
 import { type Budget, setting } from '../../core/engine/budget.ts'
 import type { SharedState } from '../../core/plugin.ts'
 import { JsonOutline } from '../../core/tools/json-outline.ts'
+import { KnownPrompt } from '../../meter/index.ts'
 import { recentKey } from './state.ts'
 
 /** The bounds, for the process and for each organization: `platform.recent_conversations` of gateway.yaml. */
@@ -68,6 +69,8 @@ export class RecentConversation {
   #held = 0
   /** What `hold` was told last. */
   #made = 0
+  /** What was counted of it. */
+  readonly prompt = new KnownPrompt()
   /** When it was used last, in monotonic milliseconds. */
   usedAt = 0
 
