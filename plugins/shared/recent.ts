@@ -12,7 +12,9 @@ import { type Budget, setting } from '../../core/engine/budget.ts'
 import type { SharedState } from '../../core/plugin.ts'
 import { JsonOutline } from '../../core/tools/json-outline.ts'
 import { KnownPrompt } from '../../meter/index.ts'
+import { JsonAgain } from './json-again.ts'
 import { recentKey } from './state.ts'
+import type { Verbatim } from './verbatim.ts'
 
 /** The bounds, for the process and for each organization: `platform.recent_conversations` of gateway.yaml. */
 export type RecentBounds = GatewayConfig['platform']['recent_conversations']
@@ -67,8 +69,8 @@ export class RecentConversation {
   #marks: Int32Array = NO_MARKS
   #outline: JsonOutline | null | undefined
   #held = 0
-  /** What `hold` was told last. */
-  #made = 0
+  #writing: JsonAgain | undefined
+  #turns = 0
   /** What was counted of it. */
   readonly prompt = new KnownPrompt()
   /** When it was used last, in monotonic milliseconds. */
@@ -100,8 +102,28 @@ export class RecentConversation {
     return (this.#outline ??= JsonOutline.of(this.#body, this.#value) ?? null)
   }
 
+  /**
+   * Whether it has had a turn before this one. What is written in the first turn is not kept: it costs a little, and most
+   * requests are the only one of their conversation.
+   */
+  get goesOn(): boolean {
+    return this.#turns > 1
+  }
+
+  /**
+   * Writes a body that goes to a backend.
+   * @returns the JSON, to be given to `marks.pieces`
+   */
+  write(body: object, marks: Verbatim): string {
+    this.#writing ??= new JsonAgain()
+    const json = this.#writing.write(body, pieces => marks.insert(pieces))
+    this.#count()
+    return json
+  }
+
   /** The body is the conversation's last one from now on. */
   renew(body: Uint8Array, value: Record<string, unknown>, outline: JsonOutline | undefined, marks: Int32Array): void {
+    this.#turns++
     this.#body = body
     this.#value = value
     this.#outline = outline
@@ -114,14 +136,8 @@ export class RecentConversation {
     this.#count()
   }
 
-  /** @param bytes how much is kept of what was made of the body, beside its values */
-  hold(bytes: number): void {
-    this.#made = bytes
-    this.#count()
-  }
-
   #count(): void {
-    const held = TIMES * this.#body.buffer.byteLength + this.#made
+    const held = TIMES * this.#body.buffer.byteLength + (this.#writing?.bytes ?? 0)
     this.#add?.(held - this.#held)
     this.#held = held
   }

@@ -33,7 +33,7 @@ const MARK = `${randomBytes(16).toString('hex')}:`
  */
 export class Verbatim {
   readonly #long: { text: string; json: Uint8Array }[] = []
-  readonly #inserted: (string | Uint8Array)[] = []
+  readonly #inserted: (string | Uint8Array | Pieces)[] = []
 
   /** Whether the body's long strings save more time than looking at each of its values costs. */
   static pays({ long, nodes }: JsonBytes): boolean {
@@ -118,7 +118,7 @@ export class Verbatim {
    * Takes JSON that was written beforehand.
    * @returns the string that stands for it in a body, until `pieces` puts the JSON in its place
    */
-  insert(json: string | Uint8Array): string {
+  insert(json: string | Uint8Array | Pieces): string {
     return `${MARK}i${this.#inserted.push(json) - 1}`
   }
 
@@ -132,7 +132,7 @@ export class Verbatim {
       const end = json.indexOf('"', mark + 1)
       const name = json.slice(mark + 1 + MARK.length, end)
       const whole = name.startsWith('i') ? this.#inserted[Number(name.slice(1))]! : this.#long[Number(name)]!.json
-      pieces.push(json.slice(at, mark), whole)
+      pieces.push(json.slice(at, mark), ...(Array.isArray(whole) ? (whole as Pieces) : [whole as string | Uint8Array]))
       at = end + 1
     }
     if (at === 0) return json

@@ -14,6 +14,7 @@ import {
   contentLimits,
   counted,
   identity,
+  recent,
   verbatim,
   type WrittenArguments,
   writtenArguments,
@@ -97,7 +98,10 @@ function writingOf({ asked, sent, facts }: AttemptCall): Writing {
   if (known?.asked === asked) return known
   const verbatims = facts.peek(verbatim)
   const written = facts.peek(writtenArguments)
-  const marks = verbatims ?? (written && new Verbatim())
+  // Arguments that a thread has written stand in the body as marks, which another body does not have.
+  const kept = verbatims || written ? undefined : facts.peek(recent)
+  const again = kept?.goesOn ? kept : undefined
+  const marks = verbatims ?? (written || again ? new Verbatim() : undefined)
   const made: Writing = {
     asked,
     first: sent,
@@ -107,7 +111,7 @@ function writingOf({ asked, sent, facts }: AttemptCall): Writing {
       upstreamCallId,
       cacheKey: cacheKey(facts, sent),
       previews: previewsOf(facts),
-      json: verbatims && (body => verbatims.write(body)),
+      json: verbatims ? body => verbatims.write(body) : again && marks && (body => again.write(body, marks)),
       written: written && marks && writer(written, marks),
     },
   }
