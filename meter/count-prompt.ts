@@ -31,6 +31,12 @@ export const EACH_TEXT = 16
  */
 const ROW = 1 << 15
 
+/**
+ * Texts that are new in a conversation whose other texts are known are looked up from this length on: they are known
+ * themselves in the next turn, and a digest of 2 KB takes half as long as counting them.
+ */
+const NEW_CACHED_FROM = 8192
+
 /** The memory of the cache of counts, in bytes: enough for about 130,000 texts and rows. */
 const CACHE_BYTES = 16 << 20
 
@@ -215,17 +221,18 @@ export class PromptCount {
   #looks(): Look[] {
     const { texts, textDocuments } = this.#content
     const looks: Look[] = []
+    const least = this.#begin > 0 ? NEW_CACHED_FROM : CACHED_FROM
     let from = this.#begin
     let units = 0
     const row = (to: number) => {
-      if (to - from > 1 && units >= CACHED_FROM) looks.push({ from, to, units })
+      if (to - from > 1 && units >= least) looks.push({ from, to, units })
       else if (to > from) alone(to)
       from = to
       units = 0
     }
     const alone = (to: number) => {
       for (let i = from; i < to; i++)
-        if (texts[i]!.length >= CACHED_FROM) looks.push({ from: i, to: i + 1, units: texts[i]!.length })
+        if (texts[i]!.length >= least) looks.push({ from: i, to: i + 1, units: texts[i]!.length })
       from = to
     }
     let documents = 0

@@ -8,8 +8,9 @@
  * first.
  */
 import type { GatewayConfig } from '../../config/types.ts'
-import { type Budget, setting } from '../../core/engine/budget.ts'
+import { type Budget, counter, setting } from '../../core/engine/budget.ts'
 import type { SharedState } from '../../core/plugin.ts'
+import { InOrder } from '../../core/tools/in-order.ts'
 import { JsonOutline } from '../../core/tools/json-outline.ts'
 import { KnownPrompt } from '../../meter/index.ts'
 import { JsonAgain } from './json-again.ts'
@@ -27,6 +28,13 @@ export const recentBudget: Budget = {
   all: setting('platform.recent_conversations.bytes'),
   over: 'nothing: what was used longest ago is given up, and its next turn is read whole',
   figures: ({ shared }) => ({ used: recentOf(shared).bytes }),
+  metrics: [
+    counter(
+      'sluice_recent_shared_bytes_total',
+      'Bytes of request bodies that were not read, because the last turn of their conversation had them.',
+      ({ shared }) => recentOf(shared).sharedBytes,
+    ),
+  ],
 }
 
 /** A smaller body is read at once. */
@@ -70,6 +78,7 @@ export class RecentConversation {
   #outline: JsonOutline | null | undefined
   #held = 0
   #writing: JsonAgain | undefined
+  readonly #ids = new InOrder<string, string>()
   #turns = 0
   /** What was counted of it. */
   readonly prompt = new KnownPrompt()
@@ -115,10 +124,18 @@ export class RecentConversation {
    * @returns the JSON, to be given to `marks.pieces`
    */
   write(body: object, marks: Verbatim): string {
+    this.#ids.begin()
     this.#writing ??= new JsonAgain()
     const json = this.#writing.write(body, pieces => marks.insert(pieces))
     this.#count()
     return json
+  }
+
+  /** What `make` makes of the id of a call. */
+  upstreamId(id: string, make: (id: string) => string): string {
+    const made = this.#ids.find(id) ?? make(id)
+    this.#ids.add(id, made)
+    return made
   }
 
   /** The body is the conversation's last one from now on. */
@@ -175,6 +192,8 @@ export class RecentConversations {
   readonly #all = new Set<RecentConversation>()
   readonly #owners = new Map<string, Owner>()
   #bytes = 0
+  /** Bytes that were taken over from the turn before, so far. */
+  sharedBytes = 0
   /** Whether load is shed. Then no further conversation is kept; the next turn of one that is costs less than others. */
   pressed: () => boolean = () => false
 
@@ -224,6 +243,7 @@ export class RecentConversations {
       }
       conversation = new RecentConversation(owner, byMark, add, body, value)
     }
+    this.sharedBytes += outline?.shared ?? 0
     conversation.usedAt = now
     conversation.renew(body, value, outline, marks)
     this.#all.add(conversation)

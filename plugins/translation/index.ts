@@ -108,7 +108,7 @@ function writingOf({ asked, sent, facts }: AttemptCall): Writing {
     marks,
     context: {
       stream: sent.stream || mayOutlastIdle(sent),
-      upstreamCallId,
+      upstreamCallId: again ? id => again.upstreamId(id, upstreamCallId) : upstreamCallId,
       cacheKey: cacheKey(facts, sent),
       previews: previewsOf(facts),
       json: verbatims ? body => verbatims.write(body) : again && marks && (body => again.write(body, marks)),
