@@ -49,8 +49,15 @@ const IDLE_MS = 10 * 60_000
  */
 const TIMES = 3
 
-/** A body is found by eight bytes of it in each stretch of this length. */
+/**
+ * A body is found by eight bytes of it in each stretch. The first ones are short: where tools and system text stand
+ * behind the messages, two turns have the first message alone in common at first.
+ */
 const STRETCH = 1024
+const SHORT_STRETCH = 128
+const SHORT_STRETCHES = 16
+/** Bodies of one client begin alike: a conversation is known from this mark on. */
+const FIRST_MARK = 2
 /**
  * A body that repeats all but so many bytes of the one before is the next turn of its conversation, and takes its place.
  * One that leaves more of it belongs to a conversation that began alike.
@@ -211,7 +218,7 @@ export class RecentConversations {
     const marks = marksOf(body)
     const byMark = this.#owners.get(organization)?.kinds.get(kind)
     let found: RecentConversation | undefined
-    if (byMark) for (let i = marks.length - 1; i >= 0 && !found; i--) found = byMark.get(marks[i]!)
+    if (byMark) for (let i = marks.length - 1; i >= FIRST_MARK && !found; i--) found = byMark.get(marks[i]!)
     return { organization, kind, marks, found }
   }
 
@@ -295,9 +302,10 @@ export function recentOf(shared: SharedState): RecentConversations {
 function marksOf(body: Uint8Array): Int32Array {
   const { buffer, byteOffset, length } = body
   const view = new DataView(buffer, byteOffset, length)
-  const marks = new Int32Array(Math.floor((length - SAMPLE) / STRETCH) + 1)
+  const long = Math.floor((length - SAMPLE - SHORT_STRETCHES * SHORT_STRETCH) / STRETCH)
+  const marks = new Int32Array(SHORT_STRETCHES + long + 1)
   let hash = 0
-  for (let i = 0, at = 0; i < marks.length; i++, at += STRETCH) {
+  for (let i = 0, at = 0; i < marks.length; i++, at += i <= SHORT_STRETCHES ? SHORT_STRETCH : STRETCH) {
     hash = Math.imul(hash ^ view.getInt32(at, true), 0x85ebca6b)
     hash = Math.imul(hash ^ (hash >>> 15) ^ view.getInt32(at + 4, true), 0xc2b2ae35)
     hash ^= hash >>> 13

@@ -5,12 +5,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { registerPluginHooks } from '../../config/modules.ts'
-import type { Plugin } from '../../core/plugin.ts'
+import { conversation, type Plugin, request } from '../../core/plugin.ts'
 import type { DialectName } from '../../core/ports/dialect.ts'
 import { PNG } from '../../surfaces/described.ts'
 import { surfaces } from '../../surfaces/index.ts'
 import { Random } from '../random.ts'
-import { type Asking, Turns, type TurnsOptions } from './turns-kit.ts'
+import { type Asking, type Outcome, Turns, type TurnsOptions } from './turns-kit.ts'
 
 registerPluginHooks()
 const { default: piiMask } = await import('../../plugins/extra/pii-mask.ts')
@@ -264,7 +264,7 @@ for (const [what, options] of CHOICES) {
   test(`what is kept changes nothing: ${what}`, async () => {
     const both = new Both(options)
     const seen = new Map<number, number>()
-    for (let seed = 0; seed < 60; seed++) {
+    for (let seed = 0; seed < 40; seed++) {
       const random = new Random(seed)
       // Two that begin alike, side by side.
       const talks = [begun(random)]
@@ -285,8 +285,119 @@ for (const [what, options] of CHOICES) {
         if (status !== 200) Object.assign(talk, before)
       }
     }
-    assert.ok(seen.get(200)! > 100 && seen.get(400)! > 20, `answers: ${[...seen]}`)
+    assert.ok(seen.get(200)! > 60 && seen.get(400)! > 15, `answers: ${[...seen]}`)
     assert.ok(both.kept.recent.sharedBytes > 1_000_000, `${both.kept.recent.sharedBytes} bytes were shared`)
     assert.equal(both.plain.recent.bytes, 0)
   })
 }
+
+// ---- one case at a time ---------------------------------------------------------------------------------------------
+
+const user = (content: string) => ({ role: 'user', content })
+const chat = (messages: Message[], more: object = {}) =>
+  JSON.stringify({ model: 'test-model', messages, max_tokens: 100, stream: true, ...more })
+/** Some 12 KB, so that it is kept; no two are alike. */
+const long = (seed: number) => new Random(seed).text(12_000)
+
+test('two bodies that are alike wherever one is sampled are told apart by their bytes', async () => {
+  const both = new Both()
+  const one = chat([user(long(1)), user('a')])
+  const bytes = Buffer.from(one)
+  for (let at = 100; at < 9000; at++) if (at % 1024 > 8 && bytes[at] === 0x61) bytes[at] = 0x62
+  const other = bytes.toString()
+  assert.notEqual(other, one)
+  for (let turn = 0; turn < 3; turn++)
+    for (const body of [one, other])
+      assert.equal(
+        await both.ask('chat', body.replace(/"a"|"a\.+"/, `"a${'.'.repeat(turn)}"`), {}, `turn ${turn}`),
+        200,
+      )
+})
+
+test('organizations share nothing, nor do surfaces, nor ways to check a body', async () => {
+  const turns = new Turns()
+  const body = chat([user(long(2))])
+  await turns.ask(surfaces['chat']!, body)
+  await turns.ask(surfaces['chat']!, body, { organization: 'other' })
+  await turns.ask(surfaces['cursor']!, body)
+  turns.reload({ validation: { unknown_fields: { chat: 'strip' } } })
+  await turns.ask(surfaces['chat']!, body)
+  assert.equal(turns.recent.sharedBytes, 0)
+  await turns.ask(surfaces['chat']!, body)
+  assert.ok(turns.recent.sharedBytes > 12_000)
+})
+
+test('what unknown_fields: strip removed is told in each turn', async () => {
+  const both = new Both({ validation: { unknown_fields: { chat: 'strip' } } })
+  const messages: Message[] = [{ ...user(long(3)), mood: 'x' }]
+  for (let turn = 0; turn < 3; turn++) {
+    messages.push(user('go on'))
+    await both.ask('chat', chat(messages, { colour: 1 }), {}, `turn ${turn}`)
+  }
+})
+
+test('a plugin of an operator that changes values in place meets what only this request has', async () => {
+  const inPlace: Plugin = {
+    name: 'in-place',
+    summary: 'Changes what it finds.',
+    create: () => ({
+      onRequest(x) {
+        for (const message of x.get(request)['messages'] as Message[]) message['content'] += '!'
+        for (const { parts } of x.get(conversation).turns) {
+          for (const part of parts) if (part.type === 'text') part.text += '?'
+        }
+        for (const tool of x.get(conversation).tools) (tool as Message)['parameters'].title += '*'
+        return undefined
+      },
+    }),
+  }
+  const both = new Both({ above: [inPlace], foreign: true })
+  const messages: Message[] = [user(long(4))]
+  const parameters = { type: 'object', properties: {}, title: 't' }
+  const tools = [{ type: 'function', function: { name: 'f', parameters } }]
+  for (let turn = 0; turn < 3; turn++) {
+    messages.push(user('go on'))
+    await both.ask('chat', chat(messages, { tools }), {}, `turn ${turn}`)
+  }
+  assert.equal(both.kept.recent.bytes, 0)
+})
+
+test('previous_response_id: the same whether a response is still there or is gone', async () => {
+  const both = new Both()
+  const first = { model: 'test-model', instructions: long(5), input: 'begin', stream: true }
+  let ids: [string | undefined, string | undefined] = [undefined, undefined]
+  for (let turn = 0; turn < 5; turn++) {
+    const outcomes = []
+    for (const [i, one] of [both.plain, both.kept].entries()) {
+      const body = JSON.stringify({ ...first, input: `turn ${turn}`, ...(ids[i] && { previous_response_id: ids[i] }) })
+      outcomes.push(await one.ask(surfaces['responses']!, body))
+    }
+    const [want, got] = outcomes as [Outcome, Outcome]
+    const plain = (outcome: Outcome) => JSON.stringify({ ...outcome, response: '' }).replaceAll(/resp_\w+/g, 'resp')
+    assert.equal(plain(got), plain(want), `turn ${turn}`)
+    assert.equal(want.status, turn === 4 ? 400 : 200)
+    ids = [want.response, got.response]
+    if (turn === 3) for (const one of [both.plain, both.kept]) one.clock.advance(25 * 3_600_000)
+  }
+})
+
+test('a text that was counted among others counts alone when it has become a document', async () => {
+  const both = new Both()
+  const parts = Array.from({ length: 30 }, (_, i) => new Random(i).text(1200))
+  const body = (document: number) =>
+    JSON.stringify({
+      model: 'test-model',
+      max_tokens: 10,
+      messages: [
+        {
+          role: 'user',
+          content: parts.map((data, i) =>
+            i === document
+              ? { type: 'document', source: { type: 'text', media_type: 'text/plain', data } }
+              : { type: 'text', text: data },
+          ),
+        },
+      ],
+    })
+  for (const document of [-1, -1, 3, 3, 20, -1]) await both.ask('messages', body(document), {}, `document ${document}`)
+})
