@@ -66,6 +66,7 @@ test('every value of the reference file arrives with its unit', async () => {
       organization_unsent_bytes: 256 * 1024 ** 2,
       unsent_wait: 10_000,
     },
+    recent_conversations: { bytes: 128 * 1024 ** 2, organization_bytes: 32 * 1024 ** 2 },
   })
   assert.deepEqual(ledger, {
     keep: null,
