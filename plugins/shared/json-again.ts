@@ -95,7 +95,7 @@ class WrittenArray {
 }
 
 /** Whether JSON.stringify writes two values alike. False for some that it does. */
-function sameJson(a: unknown, b: unknown): boolean {
+export function sameJson(a: unknown, b: unknown): boolean {
   if (a === b) return true
   if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) return false
   if (Array.isArray(a)) {

@@ -13,7 +13,7 @@ import type { SharedState } from '../../core/plugin.ts'
 import { InOrder } from '../../core/tools/in-order.ts'
 import { JsonOutline } from '../../core/tools/json-outline.ts'
 import { KnownPrompt } from '../../meter/index.ts'
-import { JsonAgain } from './json-again.ts'
+import { JsonAgain, sameJson } from './json-again.ts'
 import { recentKey } from './state.ts'
 import type { Verbatim } from './verbatim.ts'
 
@@ -86,6 +86,7 @@ export class RecentConversation {
   #held = 0
   #writing: JsonAgain | undefined
   readonly #ids = new InOrder<string, string>()
+  #beginning: { value: unknown; made: string } | undefined
   #turns = 0
   /** What was counted of it. */
   readonly prompt = new KnownPrompt()
@@ -136,6 +137,15 @@ export class RecentConversation {
     const json = this.#writing.write(body, pieces => marks.insert(pieces))
     this.#count()
     return json
+  }
+
+  /** What `make` makes of a value that goes to a backend, as the beginning of the prompt; the value must not be changed. */
+  beginning(value: unknown, make: (value: unknown) => string): string {
+    const known = this.#beginning
+    if (known && sameJson(known.value, value)) return known.made
+    const made = make(value)
+    this.#beginning = { value, made }
+    return made
   }
 
   /** What `make` makes of the id of a call. */

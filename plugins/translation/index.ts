@@ -187,17 +187,19 @@ function previewsOf(x: CallFacts): string[] | undefined {
  * marks what to cache, the beginning that its requests share (wire.md F.8).
  */
 function cacheKey(x: CallFacts, own: Conversation): string | undefined {
+  const { organization } = x.get(identity)
+  const hashed = (hint: string) => hash('sha256', `${organization.id}\0${hint}`, 'base64url').slice(0, 32)
   const hint =
-    own.cacheKey ??
-    x.incoming.headers.get('x-claude-code-session-id') ??
-    x.incoming.headers.get('session-id') ??
-    markedPrefix(own)
-  if (hint === undefined) return undefined
-  return hash('sha256', `${x.get(identity).organization.id}\0${hint}`, 'base64url').slice(0, 32)
+    own.cacheKey ?? x.incoming.headers.get('x-claude-code-session-id') ?? x.incoming.headers.get('session-id')
+  if (hint !== undefined) return hashed(hint)
+  const prefix = markedPrefix(own)
+  if (prefix === undefined) return undefined
+  const make = (value: unknown) => hashed(JSON.stringify(value))
+  return x.peek(recent)?.beginning(prefix, make) ?? make(prefix)
 }
 
 /** System text and tools of a request with cache markers; later requests of the conversation have the same. */
-function markedPrefix(conversation: Conversation): string | undefined {
+function markedPrefix(conversation: Conversation): unknown[] | undefined {
   const { system, tools, turns } = conversation
   if (!formOf(conversation).marksCache || (system.length === 0 && tools.length === 0)) return undefined
   const marked =
@@ -205,5 +207,5 @@ function markedPrefix(conversation: Conversation): string | undefined {
     tools.some(tool => 'cache' in tool && tool.cache) ||
     turns.some(turn => turn.parts.some(part => 'cache' in part && part.cache))
   if (!marked) return undefined
-  return JSON.stringify([system.filter(part => !part.meteredOnly).map(part => part.text), tools])
+  return [system.filter(part => !part.meteredOnly).map(part => part.text), tools]
 }

@@ -204,6 +204,13 @@ test('what is in both texts is one object; what is new is not', () => {
   assert.deepEqual([has.tools[1] === is.tools[1], has.tools.length, has.max_tokens], [true, 3, 41])
 })
 
+test('a number that goes on in the other text is another number', () => {
+  const bytes = Buffer.from('{"a":40,"b":[{"c":1}],"d":1}')
+  const outline = JsonOutline.of(bytes, JSON.parse(bytes.toString()))!
+  const next = outline.next(Buffer.from('{"a":409,"b":[{"c":1},{"c":2}],"d":12}'), ALL)!
+  assert.deepEqual(next.value, { a: 409, b: [{ c: 1 }, { c: 2 }], d: 12 })
+})
+
 test('what would be read anew is bounded, and numbers that must keep their spelling are left to others', () => {
   const bytes = Buffer.from(JSON.stringify({ messages: [message('1')], a: 1 }))
   const outline = JsonOutline.of(bytes, JSON.parse(bytes.toString()))!
