@@ -157,7 +157,6 @@ export class JsonOutline {
       value[member.name] = found.member.value
       delta = found.member.to - member.to
       same = member.to + commonLength(old, member.to, bytes, found.member.to)
-      if (same === member.to) return undefined
     }
     if (same !== old.length || old.length + delta !== bytes.length) return undefined
     return new JsonOutline(bytes, members, value, shared, lost)

@@ -211,6 +211,12 @@ test('a number that goes on in the other text is another number', () => {
   assert.deepEqual(next.value, { a: 409, b: [{ c: 1 }, { c: 2 }], d: 12 })
 })
 
+for (const text of ['{"a\\u0062":1}', '{"a":1,"a":2}', '{"__proto__":{"a":1}}', '\ufeff{"a":1}', '[1]'])
+  test(`a text that is written in a rare way has no outline: ${JSON.stringify(text)}`, () => {
+    const value = JSON.parse(text.replace('\ufeff', ''))
+    assert.equal(JsonOutline.of(Buffer.from(text), value), undefined)
+  })
+
 test('what would be read anew is bounded, and numbers that must keep their spelling are left to others', () => {
   const bytes = Buffer.from(JSON.stringify({ messages: [message('1')], a: 1 }))
   const outline = JsonOutline.of(bytes, JSON.parse(bytes.toString()))!
