@@ -199,7 +199,6 @@ function readArray(
     } catch {
       return undefined
     }
-    if (values.length !== parts.length) return undefined
     for (let i = 0; i < parts.length; i++) parts[i]!.value = values[i]
   }
   const elements = [...old.slice(0, known), ...parts]
@@ -216,10 +215,10 @@ function named(bytes: Uint8Array, part: Part, name: string): Member {
 }
 
 /** The elements of a value that is an array of objects. */
-function elementsOf(bytes: Uint8Array, { from, to, value }: Part): readonly Part[] | undefined {
+function elementsOf(bytes: Uint8Array, { from, value }: Part): readonly Part[] | undefined {
   if (!Array.isArray(value)) return undefined
   const found = objectsOf(bytes, from + 1, from, true, EVERYTHING)
-  if (found === undefined || found.end !== to || found.parts.length !== value.length) return undefined
+  if (found === undefined) return undefined
   for (const [i, part] of found.parts.entries()) part.value = value[i]
   return found.parts
 }
