@@ -48,6 +48,8 @@ const IDLE_MS = 10 * 60_000
  * each character, and those with other letters than Latin ones take two.
  */
 const TIMES = 3
+/** Memory of a mark: its entry in a Map. */
+const MARK_BYTES = 64
 
 /**
  * A body is found by eight bytes of it in each stretch. The first ones are short: where tools and system text stand
@@ -73,58 +75,55 @@ interface Owner {
   bytes: number
 }
 
+/** The body of a turn, and what it holds. `outline`: undefined before it is wanted, null when there is none. */
+interface Turn {
+  readonly body: Uint8Array
+  readonly value: Record<string, unknown>
+  outline: JsonOutline | null | undefined
+}
+
 /** A recent conversation: its last body, and what was made of it. */
 export class RecentConversation {
   readonly #owner: Owner
   readonly #byMark: Map<number, RecentConversation>
   /** Adds to what all hold; null once the conversation is given up. */
   #add: ((bytes: number) => void) | null
-  #body: Uint8Array
-  #value: Record<string, unknown>
+  #last: Turn | undefined
   #marks: Int32Array = NO_MARKS
-  #outline: JsonOutline | null | undefined
   #held = 0
   #writing: JsonAgain | undefined
   readonly #ids = new InOrder<string, string>()
   #beginning: { value: unknown; made: string } | undefined
-  #turns = 0
-  /** What was counted of it. */
-  readonly prompt = new KnownPrompt()
+  #prompt: KnownPrompt | undefined
   /** When it was used last, in monotonic milliseconds. */
   usedAt = 0
 
-  constructor(
-    owner: Owner,
-    byMark: Map<number, RecentConversation>,
-    add: (bytes: number) => void,
-    body: Uint8Array,
-    value: Record<string, unknown>,
-  ) {
+  constructor(owner: Owner, byMark: Map<number, RecentConversation>, add: (bytes: number) => void) {
     this.#owner = owner
     this.#byMark = byMark
     this.#add = add
-    this.#body = body
-    this.#value = value
   }
 
   get owner(): Owner {
     return this.#owner
   }
 
-  /**
-   * The outline of the last body; null when it has none. It is made for the second turn: most requests have no other
-   * one behind them.
-   */
-  get outline(): JsonOutline | null {
-    return (this.#outline ??= JsonOutline.of(this.#body, this.#value) ?? null)
+  /** Whether nothing is kept of it but its marks. */
+  get isNew(): boolean {
+    return this.#last === undefined
   }
 
-  /**
-   * Whether it has had a turn before this one. What is written in the first turn is not kept: it costs a little, and most
-   * requests are the only one of their conversation.
-   */
-  get goesOn(): boolean {
-    return this.#turns > 1
+  /** What was counted of it. */
+  get prompt(): KnownPrompt {
+    return (this.#prompt ??= new KnownPrompt())
+  }
+
+  /** The outline of the last body; null when none is kept, and when it has none. It is made when it is first wanted. */
+  get outline(): JsonOutline | null {
+    const last = this.#last
+    if (last === undefined) return null
+    if (last.outline === undefined) last.outline = JsonOutline.of(last.body, last.value) ?? null
+    return last.outline
   }
 
   /**
@@ -155,12 +154,9 @@ export class RecentConversation {
     return made
   }
 
-  /** The body is the conversation's last one from now on. */
-  renew(body: Uint8Array, value: Record<string, unknown>, outline: JsonOutline | undefined, marks: Int32Array): void {
-    this.#turns++
-    this.#body = body
-    this.#value = value
-    this.#outline = outline
+  /** The marks are those of the conversation's last body from now on; without `last` nothing else is kept of it. */
+  renew(marks: Int32Array, last: Turn | undefined): void {
+    this.#last = last
     const old = this.#marks
     let same = 0
     while (same < old.length && same < marks.length && old[same] === marks[same]) same++
@@ -171,7 +167,8 @@ export class RecentConversation {
   }
 
   #count(): void {
-    const held = TIMES * this.#body.buffer.byteLength + (this.#writing?.bytes ?? 0)
+    const last = this.#last ? TIMES * this.#last.body.buffer.byteLength : 0
+    const held = MARK_BYTES * this.#marks.length + last + (this.#writing?.bytes ?? 0)
     this.#add?.(held - this.#held)
     this.#held = held
   }
@@ -233,9 +230,10 @@ export class RecentConversations {
   }
 
   /**
-   * Keeps a body that was accepted.
+   * Keeps a body that was accepted. Of the first body of a conversation only the marks are kept: most requests are the
+   * only one of their conversation, and what is kept of them costs time and memory.
    * @param outline of the body, where it was made from that of `sought.found`
-   * @returns the conversation of which it is the last body; undefined when it is not kept
+   * @returns the conversation of which it is the last body; undefined when the body is not kept
    */
   keep(
     { organization, kind, marks, found }: Sought,
@@ -245,12 +243,13 @@ export class RecentConversations {
     bounds: RecentBounds,
     now: number,
   ): RecentConversation | undefined {
+    const isNew = found?.isNew ?? true
+    if (isNew && this.pressed()) return undefined
     let conversation: RecentConversation
-    if (found && outline && outline.lost <= LOST_BYTES && this.#all.delete(found)) {
+    if (found && (isNew || (outline && outline.lost <= LOST_BYTES)) && this.#all.delete(found)) {
       conversation = found
       found.owner.all.delete(found)
-    } else if (this.pressed()) return undefined
-    else {
+    } else {
       const owner = this.#ownerOf(organization)
       let byMark = owner.kinds.get(kind)
       if (!byMark) owner.kinds.set(kind, (byMark = new Map()))
@@ -258,15 +257,15 @@ export class RecentConversations {
         owner.bytes += bytes
         this.#bytes += bytes
       }
-      conversation = new RecentConversation(owner, byMark, add, body, value)
+      conversation = new RecentConversation(owner, byMark, add)
     }
     this.sharedBytes += outline?.shared ?? 0
     conversation.usedAt = now
-    conversation.renew(body, value, outline, marks)
+    conversation.renew(marks, found && { body, value, outline })
     this.#all.add(conversation)
     conversation.owner.all.add(conversation)
     this.#makeRoom(conversation.owner, bounds, now)
-    return conversation
+    return found && conversation
   }
 
   #ownerOf(organization: string): Owner {

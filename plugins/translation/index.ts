@@ -99,8 +99,7 @@ function writingOf({ asked, sent, facts }: AttemptCall): Writing {
   const verbatims = facts.peek(verbatim)
   const written = facts.peek(writtenArguments)
   // Arguments that a thread has written stand in the body as marks, which another body does not have.
-  const kept = verbatims || written ? undefined : facts.peek(recent)
-  const again = kept?.goesOn ? kept : undefined
+  const again = verbatims || written ? undefined : facts.peek(recent)
   const marks = verbatims ?? (written || again ? new Verbatim() : undefined)
   const made: Writing = {
     asked,

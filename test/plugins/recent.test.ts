@@ -25,6 +25,12 @@ class Process {
     this.recent.keep(sought, body, value, outline, this.bounds, this.now)
     return outline !== undefined
   }
+
+  /** The two turns from which on a conversation is kept. */
+  begin(texts: readonly string[], organization = 'acme'): void {
+    this.turn(texts, organization)
+    this.turn(texts, organization)
+  }
 }
 
 const said = (seed: number, bytes = 10_000) => new Random(seed).text(bytes)
@@ -32,6 +38,8 @@ const said = (seed: number, bytes = 10_000) => new Random(seed).text(bytes)
 test('a conversation is found by its beginning, and goes on from its last turn', () => {
   const process = new Process()
   const [one, two] = [[said(1)], [said(2)]]
+  assert.deepEqual([process.turn(one), process.turn(two)], [false, false])
+  assert.ok(process.recent.bytes < 10_000, 'of the first turn nothing is kept that has its texts')
   assert.deepEqual([process.turn(one), process.turn(two)], [false, false])
   const held = process.recent.bytes
   for (let i = 0; i < 5; i++) {
@@ -51,8 +59,8 @@ test('two that go on from one beginning are both kept', () => {
     [...begin, said(2, 30_000)],
     [...begin, said(3, 30_000)],
   ]
-  process.turn(left)
-  process.turn(right)
+  process.begin(left)
+  process.begin(right)
   const shared = () => {
     const before = process.recent.sharedBytes
     process.turn(left)
@@ -67,11 +75,11 @@ test('two that go on from one beginning are both kept', () => {
 test('what an organization keeps is bounded, and what is idle is given up', () => {
   const process = new Process()
   process.bounds = { bytes: 200_000, organization_bytes: 100_000 }
-  for (let i = 0; i < 20; i++) process.turn([said(i)])
+  for (let i = 0; i < 20; i++) process.begin([said(i)])
   assert.ok(process.recent.bytes <= 100_000, `${process.recent.bytes} bytes`)
   assert.ok(process.turn([said(19)]), 'the last one is still there')
   assert.ok(!process.turn([said(0)]))
-  for (let i = 0; i < 20; i++) process.turn([said(i)], `organization ${i}`)
+  for (let i = 0; i < 20; i++) process.begin([said(i)], `organization ${i}`)
   assert.ok(process.recent.bytes > 100_000 && process.recent.bytes <= 200_000, `${process.recent.bytes} bytes`)
   process.now = 11 * 60_000
   process.turn([said(50)])
@@ -85,19 +93,21 @@ test('what was used last is given up last', () => {
   const process = new Process()
   process.bounds = { bytes: 100_000, organization_bytes: 100_000 }
   const kept = [said(1)]
-  process.turn(kept)
+  process.begin(kept)
   for (let i = 2; i < 12; i++) {
-    process.turn([said(i)])
+    process.begin([said(i)])
     assert.ok(process.turn(kept), `after ${i}`)
   }
 })
 
 test('while load is shed no conversation is begun, and those that are known go on', () => {
   const process = new Process()
-  process.turn([said(1)])
+  process.begin([said(1)])
+  process.turn([said(3)])
   process.recent.pressed = () => true
-  process.turn([said(2)])
-  assert.ok(!process.turn([said(2)]))
+  process.begin([said(2)])
+  process.turn([said(3)])
+  assert.ok(!process.turn([said(2)]) && !process.turn([said(3)]))
   assert.ok(process.turn([said(1), 'more']))
   assert.ok(process.turn([said(1), 'more', 'and more']))
 })

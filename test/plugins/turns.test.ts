@@ -306,7 +306,7 @@ test('two bodies that are alike wherever one is sampled are told apart by their 
   for (let at = 100; at < 9000; at++) if (at % 1024 > 8 && bytes[at] === 0x61) bytes[at] = 0x62
   const other = bytes.toString()
   assert.notEqual(other, one)
-  for (let turn = 0; turn < 3; turn++)
+  for (let turn = 0; turn < 5; turn++)
     for (const body of [one, other])
       assert.equal(
         await both.ask('chat', body.replace(/"a"|"a\.+"/, `"a${'.'.repeat(turn)}"`), {}, `turn ${turn}`),
@@ -317,20 +317,31 @@ test('two bodies that are alike wherever one is sampled are told apart by their 
 test('organizations share nothing, nor do surfaces, nor ways to check a body', async () => {
   const turns = new Turns()
   const body = chat([user(long(2))])
-  await turns.ask(surfaces['chat']!, body)
-  await turns.ask(surfaces['chat']!, body, { organization: 'other' })
-  await turns.ask(surfaces['cursor']!, body)
-  turns.reload({ validation: { unknown_fields: { chat: 'strip' } } })
-  await turns.ask(surfaces['chat']!, body)
-  assert.equal(turns.recent.sharedBytes, 0)
-  await turns.ask(surfaces['chat']!, body)
-  assert.ok(turns.recent.sharedBytes > 12_000)
+  const strip = { validation: { unknown_fields: { chat: 'strip' } } }
+  const shared = async (surface: string, asking: Asking = {}) => {
+    const before = turns.recent.sharedBytes
+    await turns.ask(surfaces[surface]!, body, asking)
+    return turns.recent.sharedBytes > before
+  }
+  for (const options of [{}, strip]) {
+    turns.reload(options)
+    for (const [surface, organization] of [
+      ['chat', 'acme'],
+      ['chat', 'other'],
+      ['cursor', 'acme'],
+    ] as const) {
+      const seen = [await shared(surface, { organization }), await shared(surface, { organization })]
+      // Conversations of `cursor` are checked alike with both options.
+      if (options !== strip || surface === 'chat') assert.deepEqual(seen, [false, false], `${surface} ${organization}`)
+      assert.ok(await shared(surface, { organization }))
+    }
+  }
 })
 
 test('what unknown_fields: strip removed is told in each turn', async () => {
   const both = new Both({ validation: { unknown_fields: { chat: 'strip' } } })
   const messages: Message[] = [{ ...user(long(3)), mood: 'x' }]
-  for (let turn = 0; turn < 3; turn++) {
+  for (let turn = 0; turn < 5; turn++) {
     messages.push(user('go on'))
     await both.ask('chat', chat(messages, { colour: 1 }), {}, `turn ${turn}`)
   }
@@ -355,7 +366,7 @@ test('a plugin of an operator that changes values in place meets what only this 
   const messages: Message[] = [user(long(4))]
   const parameters = { type: 'object', properties: {}, title: 't' }
   const tools = [{ type: 'function', function: { name: 'f', parameters } }]
-  for (let turn = 0; turn < 3; turn++) {
+  for (let turn = 0; turn < 5; turn++) {
     messages.push(user('go on'))
     await both.ask('chat', chat(messages, { tools }), {}, `turn ${turn}`)
   }
@@ -399,5 +410,6 @@ test('a text that was counted among others counts alone when it has become a doc
         },
       ],
     })
-  for (const document of [-1, -1, 3, 3, 20, -1]) await both.ask('messages', body(document), {}, `document ${document}`)
+  for (const document of [-1, -1, -1, 3, 3, 20, -1])
+    await both.ask('messages', body(document), {}, `document ${document}`)
 })
