@@ -338,6 +338,24 @@ test('organizations share nothing, nor do surfaces, nor ways to check a body', a
   }
 })
 
+test('the bounds of a body hold for all of it, and not for what is new alone', async () => {
+  const nested = (depth: number): object => (depth === 0 ? {} : { inner: nested(depth - 1) })
+  for (const [bounds, last] of [
+    [{ max_nodes: 36 }, user('x')],
+    [{ max_depth: 12 }, { role: 'assistant', tool_calls: [{ id: 'a', type: 'function', function: nested(9) }] }],
+  ] as const) {
+    const both = new Both({ validation: bounds })
+    const messages: Message[] = [user(long(6))]
+    const statuses: number[] = []
+    for (let turn = 0; turn < 10; turn++) {
+      messages.push(turn === 9 ? last : user('go on'))
+      statuses.push(await both.ask('chat', chat(messages), {}, `${Object.keys(bounds)}, turn ${turn}`))
+    }
+    assert.deepEqual([statuses[5], statuses[9]], [200, 400])
+    assert.ok(both.kept.recent.sharedBytes > 12_000)
+  }
+})
+
 test('what unknown_fields: strip removed is told in each turn', async () => {
   const both = new Both({ validation: { unknown_fields: { chat: 'strip' } } })
   const messages: Message[] = [{ ...user(long(3)), mood: 'x' }]
