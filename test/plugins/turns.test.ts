@@ -356,6 +356,17 @@ test('the bounds of a body hold for all of it, and not for what is new alone', a
   }
 })
 
+test('a long text goes on as the client spelled it, in each turn', async () => {
+  const both = new Both()
+  const messages: Message[] = [user(long(7))]
+  for (let turn = 0; turn < 6; turn++) {
+    messages.push(user(turn === 3 ? 'a/b'.repeat(15_000) : 'go on'))
+    const body = chat(messages).replaceAll('a/b', 'a\\/b')
+    assert.equal(await both.ask('chat', body, {}, `turn ${turn}`), 200)
+  }
+  assert.ok(both.kept.recent.sharedBytes > 12_000)
+})
+
 test('what unknown_fields: strip removed is told in each turn', async () => {
   const both = new Both({ validation: { unknown_fields: { chat: 'strip' } } })
   const messages: Message[] = [{ ...user(long(3)), mood: 'x' }]
