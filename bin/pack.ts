@@ -40,6 +40,8 @@ function clean(): void {
   rmSync(join(ROOT, 'core/tools/validators/written'), { recursive: true, force: true })
 }
 
+// The tarball has the modes of these files: the same for everyone who packs.
+process.umask(0o022)
 clean()
 if (!process.argv.includes('--clean')) {
   run('node_modules/typescript/bin/tsc', '-p', 'bin')

@@ -1,6 +1,7 @@
 /** The package of npm: what `npm pack` makes, unpacked below node_modules and used from an empty folder. */
 import assert from 'node:assert/strict'
-import { execFileSync, spawn, spawnSync } from 'node:child_process'
+import { execFile, execFileSync, spawn, spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import {
   cpSync,
@@ -17,6 +18,8 @@ import {
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { after, before, test } from 'node:test'
+import { promisify } from 'node:util'
+import { Ajv } from 'ajv'
 import { freePort } from '../ports.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
@@ -27,6 +30,8 @@ const { bundleDependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'
 const BUNDLED = bundleDependencies.map(name => name.split('/')[0]!)
 const { NODE_OPTIONS: _, NODE_TEST_CONTEXT: __, ...ENV } = process.env
 
+/** The tarball, and another one that was packed elsewhere. */
+const tarballs: string[] = []
 /** A folder with the package installed in it, and nothing else. */
 let app: string
 let installed: string
@@ -50,9 +55,9 @@ function linkPackages(to: string): void {
       symlinkSync(join(ROOT, 'node_modules', name), join(to, name))
 }
 
-before(() => {
-  // In a copy, so that no test beside this one sees the files that are made for the package.
-  const copy = folder()
+/** Packs in a copy, so that no test beside this one sees the files that are made for the package. */
+async function pack(copy: string, umask: string): Promise<string> {
+  mkdirSync(copy, { recursive: true })
   const files = execFileSync('git', ['ls-files', '-co', '--exclude-standard', '-z'], { cwd: ROOT, encoding: 'utf8' })
   for (const file of files.split('\0').filter(Boolean)) {
     if (/^(test|bench)\//.test(file) || !existsSync(join(ROOT, file))) continue
@@ -67,14 +72,20 @@ before(() => {
     rmSync(join(copy, path), { force: true })
     cpSync(join(ROOT, path), join(copy, path), { recursive: true })
   }
-  const { stdout, stderr, status } = spawnSync('npm', ['pack', '--silent'], { cwd: copy, encoding: 'utf8', env: ENV })
-  assert.equal(status, 0, stderr)
+  const { stdout } = await promisify(execFile)('sh', ['-c', `umask ${umask} && npm pack --silent`], {
+    cwd: copy,
+    env: ENV,
+  })
   assert.deepEqual(globSync('core/**/*.js', { cwd: copy }), [], 'what is made for the package is gone again')
+  return join(copy, stdout.trim().split('\n').at(-1)!)
+}
 
+before(async () => {
+  tarballs.push(...(await Promise.all([pack(folder(), '022'), pack(join(folder(), 'else/where'), '077')])))
   app = folder()
   installed = join(app, 'node_modules', 'sluice')
   mkdirSync(installed, { recursive: true })
-  const tarball = join(copy, stdout.trim().split('\n').at(-1)!)
+  const [tarball] = tarballs as [string, string]
   packed = execFileSync('tar', ['tzf', tarball], { encoding: 'utf8' }).trim().split('\n')
   execFileSync('tar', ['xzf', tarball, '--strip-components=1', '-C', installed])
   linkPackages(join(app, 'node_modules'))
@@ -142,6 +153,57 @@ test('it has JavaScript, types and validators, and nothing that only the checkou
   assert.ok(names.some(name => name.startsWith('node_modules/@uwsjs/') && name.endsWith('.node')))
   // npm warns of packages whose engine is not the Node that it runs on. It does not look at bundled ones.
   for (const name of bundleDependencies) assert.ok(names.includes(`node_modules/${name}/package.json`), name)
+})
+
+test('whoever packs the same sources gets the same bytes, in another folder, at another time, with other rights', () => {
+  const [one, other] = tarballs.map(file => createHash('sha256').update(readFileSync(file)).digest('hex'))
+  assert.equal(one, other)
+})
+
+/** CycloneDX's own library, for its schemas. It is no dependency: 7 MB for one test. */
+const LIBRARY = '@cyclonedx/cyclonedx-library@10.3.0'
+test('the bill of materials is one of CycloneDX 1.6, and lists what npm says is installed', async t => {
+  const cache = join(ROOT, 'node_modules/.cache/sluice-cyclonedx')
+  const schemas = join(cache, 'node_modules', LIBRARY.slice(0, LIBRARY.lastIndexOf('@')), 'res/schema')
+  if (!existsSync(schemas)) {
+    mkdirSync(cache, { recursive: true })
+    const args = ['install', '--prefix', cache, '--ignore-scripts', '--omit=peer', '--no-audit', '--no-fund', LIBRARY]
+    const { status, stderr } = spawnSync('npm', args, { cwd: cache, encoding: 'utf8', env: ENV, timeout: 120_000 })
+    if (status !== 0) return t.skip(`npm could not install ${LIBRARY}: ${stderr.trim().split('\n').at(-1)}`)
+  }
+  const print = [join(ROOT, 'bin/sluice.mjs'), '--run', join(ROOT, 'bin/sbom.ts')]
+  const bom: any = JSON.parse(execFileSync(process.execPath, print, { encoding: 'utf8', env: ENV }))
+  const schema = (name: string) => JSON.parse(readFileSync(join(schemas, `${name}.SNAPSHOT.schema.json`), 'utf8'))
+  const ajv = new Ajv({ strict: false, validateFormats: false, allErrors: true })
+  for (const name of ['spdx', 'jsf-0.82', 'cryptography-defs'])
+    ajv.addSchema(schema(name), `http://cyclonedx.org/schema/${name}.SNAPSHOT.schema.json`)
+  const valid = ajv.compile<any>(schema('bom-1.6'))
+  assert.ok(valid(bom), ajv.errorsText(valid.errors))
+  assert.equal(valid({ ...bom, components: [{ ...bom.components[0], scope: 'needed' }] }), false)
+
+  interface Node {
+    version?: string
+    dependencies?: Record<string, Node>
+  }
+  const { stdout } = spawnSync('npm', ['ls', '--all', '--omit=dev', '--json'], {
+    cwd: ROOT,
+    encoding: 'utf8',
+    env: ENV,
+  })
+  const installed = new Set<string>()
+  const visit = ({ dependencies = {} }: Node): void => {
+    for (const [name, node] of Object.entries(dependencies)) {
+      if (node.version !== undefined) installed.add(`pkg:npm/${name.replace('@', '%40')}@${node.version}`)
+      visit(node)
+    }
+  }
+  visit(JSON.parse(stdout))
+  assert.ok(installed.size > 30)
+  const listed = new Set(bom.components.map(({ purl }: { purl: string }) => purl))
+  assert.deepEqual(
+    [...installed].filter(purl => !listed.has(purl)),
+    [],
+  )
 })
 
 test('lines and columns of a module are those of its source', () => {

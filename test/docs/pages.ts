@@ -1,4 +1,4 @@
-/** The README, CONTRIBUTING.md and docs/ as the tests read them: pages, their fenced blocks, the commands in those. */
+/** The README, CONTRIBUTING.md, SECURITY.md and docs/ as the tests read them: pages, their fenced blocks, the commands in those. */
 import { globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
@@ -6,6 +6,7 @@ export const ROOT = join(import.meta.dirname, '../..')
 export const FILES: readonly string[] = [
   'README.md',
   'CONTRIBUTING.md',
+  'SECURITY.md',
   ...globSync('docs/{,spec/}*.md', { cwd: ROOT }).sort(),
 ]
 export const QUICKSTART: string = readFileSync(join(ROOT, 'gateway.yaml'), 'utf8')

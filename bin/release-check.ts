@@ -1,0 +1,46 @@
+/**
+ * Says what the operator of this repository has to do before a release, and ends with 1 while there is something:
+ *
+ *   npm run release:check            before a tag is made
+ *   npm run release:check -- v0.2.0  for this tag
+ *   --in FOLDER                      of the checkout in this folder
+ */
+import { readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { parseArgs } from 'node:util'
+
+const { values, positionals } = parseArgs({ options: { in: { type: 'string' } }, allowPositionals: true })
+const [tag] = positionals
+const root = values.in ?? dirname(import.meta.dirname)
+const read = (path: string) => readFileSync(join(root, path), 'utf8')
+const line = (path: string, pattern: RegExp) => {
+  const at = read(path)
+    .split('\n')
+    .findIndex(text => pattern.test(text))
+  return `${path}:${at + 1}`
+}
+
+const { version, repository } = JSON.parse(read('package.json')) as { version: string; repository?: unknown }
+const open: string[] = []
+
+if (/@example\.|\.(?:invalid|example|test)\b/.test(/^Write to (.*)$/m.exec(read('SECURITY.md'))?.[1] ?? '.invalid'))
+  open.push(`${line('SECURITY.md', /^Write to /)}  the address for reports is not filled in: write yours`)
+if (repository === undefined)
+  open.push(
+    'package.json  `repository` is missing: npm signs only for the repository that it names; add { "type": "git", "url": "…" }',
+  )
+if (/^## Unreleased\n+(?!## )/m.test(read('CHANGELOG.md')))
+  open.push(`${line('CHANGELOG.md', /^## Unreleased/)}  changes stand under "Unreleased": make it "## ${version}"`)
+if (!new RegExp(`^## ${version.replaceAll('.', '\\.')}$`, 'm').test(read('CHANGELOG.md')))
+  open.push(`CHANGELOG.md  there is no section "## ${version}", the version of package.json`)
+for (const name of ['version', 'appVersion'])
+  if (!new RegExp(`^${name}: ${version}$`, 'm').test(read('deploy/helm/sluice/Chart.yaml')))
+    open.push(
+      `${line('deploy/helm/sluice/Chart.yaml', new RegExp(`^${name}:`))}  ${name} is not ${version}, the version of package.json`,
+    )
+if (tag !== undefined && tag !== `v${version}`)
+  open.push(`the tag is ${tag}, and package.json has the version ${version}: tag v${version}, or change the version`)
+
+for (const text of open) console.error(text)
+if (open.length > 0) process.exitCode = 1
+else console.log(`${version} can be released.`)
