@@ -38,6 +38,9 @@ for (const name of ['version', 'appVersion'])
     open.push(
       `${line('deploy/helm/sluice/Chart.yaml', new RegExp(`^${name}:`))}  ${name} is not ${version}, the version of package.json`,
     )
+const { version: ofConsole } = JSON.parse(read('console/package.json')) as { version: string }
+if (ofConsole !== version)
+  open.push(`console/package.json  version is ${ofConsole}, and that of package.json ${version}`)
 if (tag !== undefined && tag !== `v${version}`)
   open.push(`the tag is ${tag}, and package.json has the version ${version}: tag v${version}, or change the version`)
 

@@ -5,6 +5,7 @@
  * knows only those of the machine that it runs on.
  *
  *   npm run -s sbom > sluice.cdx.json
+ *   npm run -s sbom -- console         of the console, which has packages of its own
  */
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
@@ -24,7 +25,7 @@ interface Package {
   peerDependencies?: Record<string, string>
 }
 
-const lock = JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8')) as {
+const lock = JSON.parse(readFileSync(join(ROOT, process.argv[2] ?? '', 'package-lock.json'), 'utf8')) as {
   packages: Record<string, Package>
 }
 const { '': root, ...others } = lock.packages as { '': Package }

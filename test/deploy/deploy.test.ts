@@ -353,12 +353,15 @@ test('the console’s files: names meet, and its configurations load', () => {
   assert.deepEqual(spec.selector.matchLabels, spec.template.metadata.labels)
   const sluice = parseAllDocuments(read('deploy/kubernetes/sluice.yaml')).map(one => (one as any).toJS())
   const gateway = sluice.find(({ kind }) => kind === 'Deployment').spec.template
-  assert.deepEqual(of('Service', 'sluice-admin').spec.selector, gateway.metadata.labels)
+  const admin = sluice.find(({ kind, metadata }) => kind === 'Service' && metadata.name === 'sluice-admin')
+  assert.deepEqual(admin.spec.selector, gateway.metadata.labels)
+  assert.equal(of('Service', 'sluice-admin'), undefined, 'it is there already, and a second one would not be taken')
+  const [, { from }] = parse(read('deploy/kubernetes/network.yaml')).spec.ingress
+  assert.ok(from.some(({ podSelector }: any) => podSelector?.matchLabels.app === spec.selector.matchLabels.app))
   assert.ok(gateway.spec.containers[0].ports.some(({ name }: any) => name === 'admin'))
   const secrets = of('Secret').stringData
   const config = parseConfig(of('ConfigMap').data['console.yaml'], 'console.yaml', secrets)
   assert.equal(config.port, container.ports[0].containerPort)
-  const admin = of('Service', 'sluice-admin')
   assert.equal(config.gateway.admin, `http://${admin.metadata.name}:${admin.spec.ports[0].port}`)
   const { services } = parse(read('deploy/docker-compose.yml'), { merge: true })
   const env = { ...services.console.environment, SLUICE_CONSOLE_URL: 'https://c.example', SMTP_URL: 'smtp://m.example' }

@@ -11,21 +11,31 @@ const { scripts, version } = JSON.parse(read('package.json'))
 const run = (script: string, args: string[] = []) =>
   spawnSync(process.execPath, [...process.execArgv, join(ROOT, script), ...args], { encoding: 'utf8' })
 
-test('the bill of materials has every package of a production install, with the digest that npm checks, and nothing else', () => {
-  const bom = JSON.parse(run('bin/sbom.ts').stdout)
-  const { packages } = JSON.parse(read('package-lock.json'))
+for (const [of, folder] of [
+  ['the gateway', ''],
+  ['the console', 'console'],
+] as const)
+  test(`the bill of materials of ${of} has every package of a production install, with the digest that npm checks, and nothing else`, () =>
+    checkBill(folder))
+
+function checkBill(folder: string): void {
+  const args = folder === '' ? [] : [folder]
+  const bom = JSON.parse(run('bin/sbom.ts', args).stdout)
+  const { packages } = JSON.parse(read(join(folder, 'package-lock.json')))
   const expected = Object.entries<any>(packages).filter(([path, { dev }]) => path !== '' && !dev)
-  assert.ok(expected.length > 30)
+  assert.ok(expected.length > 20)
   assert.equal(bom.components.length, expected.length)
-  for (const [path, { integrity, license }] of expected) {
+  for (const [path, { version, integrity, license }] of expected) {
     const name = path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length)
-    const found = bom.components.find((each: any) => [each.group, each.name].filter(Boolean).join('/') === name)
+    const found = bom.components.find(
+      (each: any) => [each.group, each.name].filter(Boolean).join('/') === name && each.version === version,
+    )
     assert.ok(found, name)
     const digest = Buffer.from(found.hashes[0].content, 'hex').toString('base64')
     assert.deepEqual([found.hashes[0].alg, `sha512-${digest}`], ['SHA-512', integrity], name)
     assert.equal(found.licenses[0].license?.id ?? found.licenses[0].expression, license, name)
     // What is installed is what is listed; the other processor's Node is not installed here.
-    const installed = join(ROOT, path, 'package.json')
+    const installed = join(ROOT, folder, path, 'package.json')
     if (existsSync(installed)) assert.equal(JSON.parse(readFileSync(installed, 'utf8')).version, found.version, name)
   }
   // Everything is needed by something, down from Sluice itself.
@@ -38,8 +48,8 @@ test('the bill of materials has every package of a production install, with the 
   visit(bom.metadata.component['bom-ref'])
   assert.equal(needed.size, bom.components.length + 1)
   assert.match(bom.serialNumber, /^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{12}$/)
-  assert.deepEqual(JSON.parse(run('bin/sbom.ts').stdout), bom, 'the same sources make the same bill')
-})
+  assert.deepEqual(JSON.parse(run('bin/sbom.ts', args).stdout), bom, 'the same sources make the same bill')
+}
 
 /** A copy of what the check reads, filled in. */
 function filledIn(t: TestContext): { root: string; write(file: string, from: RegExp, to: string): void } {
@@ -49,7 +59,13 @@ function filledIn(t: TestContext): { root: string; write(file: string, from: Reg
     assert.match(text, from)
     writeFileSync(join(root, file), text.replace(from, to))
   }
-  for (const file of ['SECURITY.md', 'package.json', 'CHANGELOG.md', 'deploy/helm/sluice/Chart.yaml']) {
+  for (const file of [
+    'SECURITY.md',
+    'package.json',
+    'console/package.json',
+    'CHANGELOG.md',
+    'deploy/helm/sluice/Chart.yaml',
+  ]) {
     mkdirSync(dirname(join(root, file)), { recursive: true })
     cpSync(join(ROOT, file), join(root, file))
   }
@@ -79,6 +95,10 @@ test('release:check names each thing that is not filled in, and takes a reposito
     [/SECURITY\.md:0 .*write yours/, ({ write }) => write('SECURITY.md', /^Write to /m, 'Mail ')],
     [/`repository` is missing/, ({ write }) => write('package.json', /"repository": \{.*?\}, /, '')],
     [/no section "## 9\.9\.9"/, ({ write }) => write('package.json', /"version": ".*?"/, '"version": "9.9.9"')],
+    [
+      /console\/package\.json {2}version is 9/,
+      ({ write }) => write('console/package.json', /"version": ".*?"/, '"version": "9"'),
+    ],
     [/under "Unreleased"/, ({ write }) => write('CHANGELOG.md', /^## /m, '## Unreleased\n\n- New.\n\n## ')],
     [
       /Chart\.yaml:\d+ {2}appVersion is not/,
@@ -132,7 +152,12 @@ test('release.sh build makes package, bill and chart, and writes down their dige
   const sums = readFileSync(join(dir, 'out/SHA256SUMS'), 'utf8')
   assert.deepEqual(
     Array.from(sums.matchAll(/^[0-9a-f]{64} {2}(.*)$/gm), ([, name]) => name),
-    [`sluice-${version}.tgz`, `sluice-${version}.cdx.json`, `chart/sluice-${version}.tgz`],
+    [
+      `sluice-${version}.tgz`,
+      `./sluice-${version}.cdx.json`,
+      `./sluice-console-${version}.cdx.json`,
+      `chart/sluice-${version}.tgz`,
+    ],
   )
 })
 
@@ -145,17 +170,26 @@ test('release.sh publish signs image and chart by their digests, and publishes o
     'docker buildx',
     'cosign sign',
     'cosign attest',
+    'docker buildx',
+    'cosign sign',
+    'cosign attest',
     'helm push',
     'cosign sign',
     'npm publish',
   ])
-  assert.equal(calls[3], `cosign sign --yes registry.example/acme/sluice@sha256:${'1'.repeat(64)}`)
-  assert.ok(
-    calls[4]!.endsWith(
-      `--type cyclonedx --predicate DIR/sluice-${version}.cdx.json registry.example/acme/sluice@sha256:${'1'.repeat(64)}`,
-    ),
-  )
-  assert.equal(calls[6], `cosign sign --yes registry.example/acme/charts/sluice@sha256:${'c'.repeat(64)}`)
+  const digest = `sha256:${'1'.repeat(64)}`
+  for (const [at, name] of [
+    [2, 'sluice'],
+    [5, 'sluice-console'],
+  ] as const) {
+    const image = `registry.example/acme/${name}`
+    assert.ok(calls[at]!.includes(` --tag ${image}:${version} `))
+    assert.equal(/ --target (\S+)/.exec(calls[at]!)?.[1], name === 'sluice' ? undefined : 'console')
+    assert.equal(calls[at + 1], `cosign sign --yes ${image}@${digest}`)
+    const bill = `DIR/${name}-${version}.cdx.json`
+    assert.equal(calls[at + 2], `cosign attest --yes --type cyclonedx --predicate ${bill} ${image}@${digest}`)
+  }
+  assert.equal(calls[9], `cosign sign --yes registry.example/acme/charts/sluice@sha256:${'c'.repeat(64)}`)
 
   const refused = release(t, ['publish', 'DIR', 'registry.example/acme/sluice'], 1)
   assert.notEqual(refused.status, 0)
