@@ -1,7 +1,7 @@
 /**
  * Reads a YAML file by a description of its fields. Each fault has file, line and column, and says what is wrong and
- * what to write instead; all faults of a file are told at once. The gateway's reader (config/source.ts) knows sections in files of
- * their own, JSON Schema and plugins; the console imports nothing of the gateway, and needs none of that.
+ * what to write instead; all faults of a file are told at once. The gateway's reader (config/source.ts) knows sections
+ * in files of their own, JSON Schema and plugins; the console imports nothing of the gateway, and needs none of that.
  */
 import { isMap, isScalar, LineCounter, type Node, parseDocument, visit } from 'yaml'
 

@@ -60,7 +60,12 @@ async function show(visit: PersonVisit): Promise<Answer> {
       ${form(
         visit,
         '/account',
-        html`${input({ name: 'name', label: 'Name', value: sent.get('name') ?? who.name, more: { maxlength: '80', autocomplete: 'name' } })}
+        html`${input({
+          name: 'name',
+          label: 'Name',
+          value: sent.get('name') ?? who.name,
+          more: { maxlength: '80', autocomplete: 'name' },
+        })}
           <button type="submit">Change the name</button>`,
       )}
     </section>
@@ -69,14 +74,26 @@ async function show(visit: PersonVisit): Promise<Answer> {
       ${form(
         visit,
         '/account/email',
-        html`${input({ name: 'email', label: 'Another address', type: 'email', value: sent.get('email'), required: true, hint: 'A link goes there; the address changes when you open it.', more: { autocomplete: 'off' } })}
+        html`${input({
+          name: 'email',
+          label: 'Another address',
+          type: 'email',
+          value: sent.get('email'),
+          required: true,
+          hint: 'A link goes there; the address changes when you open it.',
+          more: { autocomplete: 'off' },
+        })}
           <button type="submit">Send the link</button>`,
       )}
     </section>
     <section>
       <div class="head"><h2>Authenticator app</h2></div>
       <p>${who.totp === null ? badge('off') : badge('on', 'good')}
-        ${who.totp === null ? 'A code of an app can be asked for after the link of the mail.' : 'A code is asked for after the link of the mail.'}
+        ${
+          who.totp === null
+            ? 'A code of an app can be asked for after the link of the mail.'
+            : 'A code is asked for after the link of the mail.'
+        }
         <a href="/account/app">${who.totp === null ? 'Turn it on' : 'Change it'}</a></p>
     </section>
     ${passkeyPart(visit, passkeys)}
@@ -98,7 +115,14 @@ async function show(visit: PersonVisit): Promise<Answer> {
     </section>
     <section>
       <h2>Delete the account</h2>
-      ${confirm(visit, 'Delete my account', 'Your name, address, sessions, passkeys and memberships are deleted at once. Keys that you have made stay with their organization. This cannot be taken back.', '/account/delete', 'Delete it')}
+      ${confirm(
+        visit,
+        'Delete my account',
+        html`Your name, address, sessions, passkeys and memberships are deleted at once. Keys that you have made stay
+          with their organization. This cannot be taken back.`,
+        '/account/delete',
+        'Delete it',
+      )}
     </section>`,
     { scripts: ['register.mjs'] },
   )
@@ -226,7 +250,12 @@ function showApp(visit: PersonVisit): Answer {
       visit,
       'Authenticator app',
       html`<div class="card narrow"><p>${badge('on', 'good')} A code is asked for after the link of the mail.</p>
-        ${form(visit, '/account/app/off', html`${codeInput()}<button type="submit" class="danger">Turn it off</button>`)}
+        ${form(
+          visit,
+          '/account/app/off',
+          html`${codeInput()}<button type="submit" class="danger">Turn it
+          off</button>`,
+        )}
       </div>`,
     )
   const given = sent.get('secret') ?? ''
@@ -239,7 +268,12 @@ function showApp(visit: PersonVisit): Answer {
       <ol><li>Scan this with your app, or type the secret into it.</li><li>Write the code that it shows.</li></ol>
       ${qr(uri)}
       <div class="secret"><code>${secret.replace(/.{4}/g, '$& ').trim()}</code></div>
-      ${form(visit, '/account/app', html`<input type="hidden" name="secret" value="${secret}" />${codeInput()}<button type="submit" class="main">Turn it on</button>`)}
+      ${form(
+        visit,
+        '/account/app',
+        html`<input type="hidden" name="secret" value="${secret}"
+        />${codeInput()}<button type="submit" class="main">Turn it on</button>`,
+      )}
     </div>`,
   )
 }

@@ -2,6 +2,7 @@
 
 import type { Database, EventTable } from '../db/tables.ts'
 import type { AuditEntry } from '../gateway.ts'
+import { membersOf } from '../people/memberships.ts'
 
 /** A line of the page. */
 export interface Entry {
@@ -46,40 +47,61 @@ const ACTIONS: Record<string, string> = {
   'key.rotate': 'replaced a key by',
   'session.end': 'ended a session',
   'sign-in': 'signed in',
+  'staff.active': 'enabled the organization',
   'staff.add': 'made staff',
+  'staff.disabled': 'disabled the organization',
   'staff.invite': 'invited',
+  'staff.plan': 'changed the plan to',
   'staff.remove': 'took from staff',
   'tier.move': 'changed the tier',
   'totp.off': 'turned the authenticator app off',
   'totp.on': 'turned the authenticator app on',
 }
 
-export const words = (action: string): string => ACTIONS[action] ?? action
-
-/** The names of people by id; those who are gone are missing. */
-export async function namesOf(db: Database, ids: readonly (string | null | undefined)[]) {
-  const known = [...new Set(ids.filter(id => typeof id === 'string'))]
-  if (known.length === 0) return new Map<string, { name: string; staff: boolean }>()
-  const people = await db.selectFrom('person').select(['id', 'email', 'staff']).where('id', 'in', known).execute()
-  return new Map(people.map(({ id, email, staff }) => [id, { name: email, staff: staff === 1 }]))
+/** Who did something, as the members of an organization read it. */
+export interface Actor {
+  name: string
+  /** Whether members may read where it was done from. */
+  own: boolean
 }
 
-export function ofEvent({ id, time, person, action, detail, address }: EventTable, name: string): Entry {
-  return {
-    ...{ id, time, who: person === null ? 'the console' : name, detail, address },
-    what: words(action),
-    source: 'console',
-  }
+/** Staff is nobody whom a customer knows by name. */
+export const OPERATOR: Actor = { name: 'the operator', own: false }
+export const CONSOLE: Actor = { name: 'the console', own: false }
+const FORMER: Actor = { name: 'a former member', own: true }
+
+/** Those of `ids` who are members of an organization by their address; staff who is no member is the operator. */
+export async function peopleOf(
+  db: Database,
+  organization: string,
+  ids: readonly (string | null | undefined)[],
+): Promise<(id: string) => Actor> {
+  const asked = [...new Set(ids.filter(id => typeof id === 'string'))]
+  const people =
+    asked.length === 0
+      ? []
+      : await db.selectFrom('person').select(['id', 'email', 'staff']).where('id', 'in', asked).execute()
+  const members = new Set((await membersOf(db, organization)).map(({ person }) => person))
+  const actors = new Map(
+    people.map(({ id, email, staff }): [string, Actor] => [
+      id,
+      members.has(id) || staff === 0 ? { name: email, own: true } : OPERATOR,
+    ]),
+  )
+  return id => actors.get(id) ?? FORMER
 }
 
-/** @param who the member who did it; null for anybody else, whose address is the operator's */
-export function ofGateway({ id, time, operation, key, before, after }: AuditEntry, who: string | null): Entry {
-  const changed = differences(before, after)
+export const ofEvent = ({ id, time, action, detail, address }: EventTable, { name, own }: Actor): Entry => ({
+  ...{ id, time, who: name, what: ACTIONS[action] ?? action, detail },
+  ...{ address: own ? address : '', source: 'console' },
+})
+
+/** The addresses in the gateway's audit are those of consoles and of the operator. */
+export function ofGateway({ id, time, operation, key, before, after }: AuditEntry, { name }: Actor): Entry {
+  const changed = /\.(create|delete)$/.test(operation) ? '' : differences(before, after)
   return {
-    ...{ id, time, what: words(operation), address: '', source: 'gateway', who: who ?? 'the operator' },
-    detail: [key, operation.endsWith('.create') || operation.endsWith('.delete') ? '' : changed]
-      .filter(Boolean)
-      .join(': '),
+    ...{ id, time, who: name, what: ACTIONS[operation] ?? operation, address: '', source: 'gateway' },
+    detail: [key, changed].filter(Boolean).join(': '),
   }
 }
 

@@ -4,7 +4,7 @@ import { personOf } from '../gateway.ts'
 import { page } from '../views/layout.ts'
 import { empty, table, time } from '../views/parts.ts'
 import { type Answer, get, type MemberVisit, type Page } from '../web/visit.ts'
-import { namesOf, ofEvent, ofGateway } from './entries.ts'
+import { CONSOLE, OPERATOR, ofEvent, ofGateway, peopleOf } from './entries.ts'
 
 export const audit: Page = {
   name: 'audit',
@@ -27,14 +27,10 @@ async function show(visit: MemberVisit): Promise<Answer> {
     gateway.audit({ limit: String(SHOWN + 1), ...(places.gateway !== '' && { before: places.gateway }) }),
   ])
   const actors = entries.map(({ actor }) => personOf(actor))
-  const names = await namesOf(db, [...events.map(({ person }) => person), ...actors])
+  const people = await peopleOf(db, organization.id, [...events.map(({ person }) => person), ...actors])
   const all = [
-    ...events.map(event => ofEvent(event, names.get(event.person ?? '')?.name ?? 'a former member')),
-    ...entries.map((entry, i) => {
-      const actor = names.get(actors[i] ?? '')
-      const who = actors[i] === null ? null : actor === undefined ? 'a former member' : actor.name
-      return ofGateway(entry, who)
-    }),
+    ...events.map(event => ofEvent(event, event.person === null ? CONSOLE : people(event.person))),
+    ...entries.map((entry, i) => ofGateway(entry, actors[i] == null ? OPERATOR : people(actors[i]))),
   ].sort((a, b) => b.time - a.time)
   const shown = all.slice(0, SHOWN)
   for (const { source, id } of shown) places[source] = id

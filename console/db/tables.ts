@@ -1,6 +1,6 @@
 /**
- * The tables of the console. Times are Unix milliseconds, flags 0 or 1, and digests SHA-256 in base64url: the same columns
- * on SQLite and PostgreSQL. A page that keeps something of its own adds its tables here, and to migrations.ts.
+ * The tables of the console. Times are Unix milliseconds, flags 0 or 1, and digests SHA-256 in base64url: the same
+ * columns on SQLite and PostgreSQL. A page that keeps something of its own adds its tables here, and to migrations.ts.
  */
 import type { Kysely } from 'kysely'
 import type { Role } from '../people/roles.ts'

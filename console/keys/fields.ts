@@ -30,11 +30,28 @@ export function keyFields(sent: Form, key?: Key): Html {
   const was = (name: string, now: unknown) => sent.get(name) ?? (now === undefined || now === null ? '' : String(now))
   const models = Array.isArray(settings['models']) ? settings['models'].join(', ') : ''
   return html`
-    ${input({ name: 'label', label: 'Label', value: was('label', settings['label']), hint: 'What it is for, such as “CI”.', more: { maxlength: '128' } })}
-    ${input({ name: 'expires', label: 'Ends on', type: 'date', value: was('expires', settings['expires']?.slice(0, 10)), hint: 'At the end of that day, UTC. Empty: never.' })}
+    ${input({
+      name: 'label',
+      label: 'Label',
+      value: was('label', settings['label']),
+      hint: 'What it is for, such as “CI”.',
+      more: { maxlength: '128' },
+    })}
+    ${input({
+      name: 'expires',
+      label: 'Ends on',
+      type: 'date',
+      value: was('expires', settings['expires']?.slice(0, 10)),
+      hint: 'At the end of that day, UTC. Empty: never.',
+    })}
     <details class="more"${models !== '' || settings['limits'] ? html` open` : ''}>
       <summary>Models and limits</summary>
-      ${input({ name: 'models', label: 'Models', value: was('models', models), hint: 'With commas between. Empty: all that your plan has.' })}
+      ${input({
+        name: 'models',
+        label: 'Models',
+        value: was('models', models),
+        hint: 'With commas between. Empty: all that your plan has.',
+      })}
       <p class="muted">Limits of the organization hold as well. Empty: no other limit for this key.</p>
       <div class="meters">${LIMITS.map(([name, label]) =>
         input({

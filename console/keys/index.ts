@@ -53,7 +53,8 @@ async function list(visit: MemberVisit): Promise<Answer> {
   return page(
     visit,
     'Keys',
-    html`<div class="head"><p class="muted">A key lets a program use the API. Keys are shown once, when they are made.</p>${make}</div>
+    html`<div class="head"><p class="muted">A key lets a program use the API. Keys are shown once, when they are
+      made.</p>${make}</div>
     ${
       all.length === 0
         ? empty(change ? 'There is no key yet. Make one to send the first request.' : 'There is no key yet.')
@@ -137,8 +138,10 @@ function showSecret(visit: MemberVisit, title: string, id: string, secret: strin
     visit,
     title,
     html`<p>Copy it now: it is not shown again. ${words}</p>
-      <div class="secret"><code id="secret">${secret}</code><button type="button" data-copy="secret" hidden>Copy</button></div>
-      <section><div class="head"><h2>Send a request with it</h2><button type="button" data-copy="example" hidden>Copy</button></div>
+      <div class="secret"><code id="secret">${secret}</code><button type="button" data-copy="secret"
+        hidden>Copy</button></div>
+      <section><div class="head"><h2>Send a request with it</h2><button type="button" data-copy="example"
+        hidden>Copy</button></div>
         <pre id="example">${example}</pre></section>
       <section><a class="button main" href="${pathOf(visit)}">I have it</a></section>`,
   )
@@ -160,12 +163,19 @@ async function show(visit: MemberVisit): Promise<Answer> {
         <dt>Status</dt><dd>${statusOf(key, now)}</dd>
         <dt>Id</dt><dd><code>${key.id}</code></dd>
         ${key.hint ? html`<dt>Secret</dt><dd><code>…${key.hint}</code></dd>` : ''}
-        <dt>Made by</dt><dd>${makerOf(key, names)}, ${key.created ? time(Date.parse(key.created)) : 'some time ago'}</dd>
+        <dt>Made by</dt><dd>${makerOf(key, names)}, ${
+          key.created ? time(Date.parse(key.created)) : 'some time ago'
+        }</dd>
         <dt>Last used</dt><dd>${key.last_used ? time(Date.parse(key.last_used)) : 'never'}</dd>
         <dt>Ends</dt><dd>${key.expires ? time(Date.parse(key.expires)) : 'never'}</dd>
         <dt>Models</dt><dd>${key.models === 'all' ? 'all' : key.models.join(', ')}</dd>
       </dl></div>
-    ${key.limits && key.limits.length > 0 ? html`<section><h2>Its limits now</h2><div class="card">${limitMeters(key.limits)}</div></section>` : ''}
+    ${
+      key.limits && key.limits.length > 0
+        ? html`<section><h2>Its limits now</h2><div
+      class="card">${limitMeters(key.limits)}</div></section>`
+        : ''
+    }
     ${
       mayChange && works(key, now)
         ? html`<section class="card narrow"><h2>Change it</h2>
@@ -173,16 +183,41 @@ async function show(visit: MemberVisit): Promise<Answer> {
           </section>
           <section class="card narrow"><h2>Replace it</h2>
             <p class="muted">A new key with its label, models and limits. Both work until the old one ends.</p>
-            ${form(visit, `${path}/replace`, html`<input type="hidden" name="id" value="${newKeyId()}" />${graceField()}<button type="submit">Make the new key</button>`)}
+            ${form(
+              visit,
+              `${path}/replace`,
+              html`<input type="hidden" name="id" value="${newKeyId()}"
+              />${graceField()}<button type="submit">Make the new key</button>`,
+            )}
           </section>`
         : ''
     }
     ${
       mayChange
         ? html`<section>
-            ${key.status === 'staged' && works(key, now) ? button(visit, `${path}/activate`, 'Activate', { about: key.id }) : ''}
-            ${works(key, now) ? confirm(visit, 'Revoke it', 'Requests with this key are refused from now on. This cannot be undone.', `${path}/revoke`, 'Revoke the key') : ''}
-            ${confirm(visit, 'Delete it', 'The key is revoked and leaves the list. What it has used stays in usage and bills. This cannot be undone.', `${path}/delete`, 'Delete the key')}
+            ${
+              key.status === 'staged' && works(key, now)
+                ? button(visit, `${path}/activate`, 'Activate', { about: key.id })
+                : ''
+            }
+            ${
+              works(key, now)
+                ? confirm(
+                    visit,
+                    'Revoke it',
+                    'Requests with this key are refused from now on. This cannot be undone.',
+                    `${path}/revoke`,
+                    'Revoke the key',
+                  )
+                : ''
+            }
+            ${confirm(
+              visit,
+              'Delete it',
+              'The key is revoked and leaves the list. What it used stays in usage and bills. This cannot be undone.',
+              `${path}/delete`,
+              'Delete the key',
+            )}
           </section>`
         : ''
     }`,

@@ -43,12 +43,21 @@ async function show(visit: MemberVisit): Promise<Answer> {
       'Members',
       ['Person', 'Role', 'Since', ''],
       all.map(({ person, name, email, role, created }) => [
-        html`${name ? html`${name}<br />` : ''}<span class="muted">${email}</span>${person === session.person ? html` ${badge('you')}` : ''}`,
+        html`${name ? html`${name}<br />` : ''}<span class="muted">${email}</span>${
+          person === session.person ? html` ${badge('you')}` : ''
+        }`,
         change
           ? form(
               visit,
               `${path}/members/${person}/role`,
-              html`<div class="row">${select({ name: 'role', label: 'Role of', options: ROLE_OPTIONS, value: role, quiet: true, about: email })}
+              html`<div class="row">${select({
+                name: 'role',
+                label: 'Role of',
+                options: ROLE_OPTIONS,
+                value: role,
+                quiet: true,
+                about: email,
+              })}
                 <button type="submit">Set<span class="hidden"> the role of ${email}</span></button></div>`,
             )
           : role,
@@ -70,8 +79,20 @@ async function show(visit: MemberVisit): Promise<Answer> {
             ${form(
               visit,
               `${path}/members/invite`,
-              html`${input({ name: 'email', label: 'Address', type: 'email', value: sent.get('email'), required: true, more: { autocomplete: 'off' } })}
-                ${select({ name: 'role', label: 'Role', options: ROLES.map(role => [role, `${role}: ${ROLE_TEXT[role]}`] as const), value: sent.get('role') ?? 'developer' })}
+              html`${input({
+                name: 'email',
+                label: 'Address',
+                type: 'email',
+                value: sent.get('email'),
+                required: true,
+                more: { autocomplete: 'off' },
+              })}
+                ${select({
+                  name: 'role',
+                  label: 'Role',
+                  options: ROLES.map(role => [role, `${role}: ${ROLE_TEXT[role]}`] as const),
+                  value: sent.get('role') ?? 'developer',
+                })}
                 <button type="submit" class="main">Invite</button>`,
             )}</section>
           ${
@@ -92,17 +113,36 @@ async function show(visit: MemberVisit): Promise<Answer> {
           }`
         : ''
     }
-    <section>${confirm(visit, 'Leave the organization', `You lose access to ${organization.name}.`, `${path}/members/leave`, 'Leave')}</section>
+    <section>${confirm(
+      visit,
+      'Leave the organization',
+      `You lose access to ${organization.name}.`,
+      `${path}/members/leave`,
+      'Leave',
+    )}</section>
     ${
       visit.may('organization.change')
         ? html`<section class="card narrow"><h2>The organization</h2>
             ${form(
               visit,
               `${path}/name`,
-              html`${input({ name: 'name', label: 'Name', value: sent.get('name') ?? organization.name, required: true, hint: `Its id stays ${organization.id}.`, more: { maxlength: '80' } })}
+              html`${input({
+                name: 'name',
+                label: 'Name',
+                value: sent.get('name') ?? organization.name,
+                required: true,
+                hint: `Its id stays ${organization.id}.`,
+                more: { maxlength: '80' },
+              })}
                 <button type="submit">Change the name</button>`,
             )}</section>
-          <section>${confirm(visit, 'Delete the organization', 'Its keys stop at once, for all members. In 30 days it is gone; until then the operator can take it back.', `${path}/delete`, 'Delete the organization')}</section>`
+          <section>${confirm(
+            visit,
+            'Delete the organization',
+            'Its keys stop at once, for all members. In 30 days it is gone; until then the operator can take it back.',
+            `${path}/delete`,
+            'Delete the organization',
+          )}</section>`
         : ''
     }`,
   )
@@ -141,7 +181,10 @@ function readRole(text: string | null): Role {
   return text
 }
 
-/** Sets a role, or takes the membership away, and notes it. @throws FormFault for the last owner, Refusal for no member */
+/**
+ * Sets a role, or takes the membership away, and notes it.
+ * @throws FormFault for the last owner, Refusal for no member
+ */
 async function set(visit: MemberVisit, person: string, role: Role | null): Promise<void> {
   const { db, organization, session, now, address } = visit
   const member = (await membersOf(db, organization.id)).find(one => one.person === person)

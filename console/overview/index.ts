@@ -35,8 +35,11 @@ async function show(visit: MemberVisit): Promise<Answer> {
         : ''
     }
     <div class="cards">
-      <div class="card"><h2>Spend this month</h2><span class="figure">${spend_usd ? dollars(spend_usd.month) : '–'}</span>
-        <span class="muted">${monthly ? `of ${dollars(monthly.capacity_usd!)}` : 'without a limit'}; today ${spend_usd ? dollars(spend_usd.day) : '–'}</span></div>
+      <div class="card"><h2>Spend this month</h2><span class="figure">${
+        spend_usd ? dollars(spend_usd.month) : '–'
+      }</span>
+        <span class="muted">${monthly ? `of ${dollars(monthly.capacity_usd!)}` : 'without a limit'}; today
+          ${spend_usd ? dollars(spend_usd.day) : '–'}</span></div>
       <div class="card"><h2>Plan</h2><span class="figure">${plan}</span>
         ${visit.may('billing.see') ? await tierLine(visit, plan) : ''}
         ${visit.may('limits') ? html`<a href="${path}/limits">Its limits</a>` : ''}</div>
@@ -47,16 +50,23 @@ async function show(visit: MemberVisit): Promise<Answer> {
       live.length === 0 && visit.may('keys.change')
         ? html`<section class="card"><h2>Send the first request</h2>
             <ol><li><a href="${path}/keys/new">Make a key</a>. The page that shows it has a request to copy.</li>
-            <li>Send it to <code>${parts.config.gateway.api}</code>: the APIs of OpenAI (Responses, Chat Completions) and
+            <li>Send it to <code>${parts.config.gateway.api}</code>: the APIs of OpenAI (Responses, Chat
+              Completions) and
               Anthropic (Messages) work with their own libraries.</li></ol></section>`
         : ''
     }
     ${
       cost.size > 0
-        ? html`<section class="card"><div class="head"><h2>Spend in the last 30 days</h2><a href="${path}/usage">Usage</a></div>
+        ? html`<section class="card"><div class="head"><h2>Spend in the last 30 days</h2><a
+          href="${path}/usage">Usage</a></div>
             ${spendChart(daysOf(range).map(day => ({ day, usd: cost.get(day) ?? 0 })))}</section>`
         : ''
     }
-    ${near.length > 0 ? html`<section><h2>Limits that are half used and more</h2><div class="card">${limitMeters(near)}</div></section>` : ''}`,
+    ${
+      near.length > 0
+        ? html`<section><h2>Limits that are half used and more</h2><div
+      class="card">${limitMeters(near)}</div></section>`
+        : ''
+    }`,
   )
 }

@@ -76,5 +76,6 @@ export function newRecoveryCodes(db: Database, person: string): Promise<string[]
 
 /** What an app reads from the QR code. */
 export function otpauth(secret: string, email: string, issuer: string): string {
-  return `otpauth://totp/${encodeURIComponent(`${issuer}:${email}`)}?secret=${secret}&issuer=${encodeURIComponent(issuer)}`
+  const query = `secret=${secret}&issuer=${encodeURIComponent(issuer)}`
+  return `otpauth://totp/${encodeURIComponent(`${issuer}:${email}`)}?${query}`
 }

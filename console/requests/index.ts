@@ -50,8 +50,18 @@ async function show(visit: MemberVisit): Promise<Answer> {
     'Requests',
     html`<form method="get" action="${path}"><div class="row">
         ${rangeFields(range)}
-        ${select({ name: 'key', label: 'Key', value: filters['key'], options: [['', 'all'], ...keys.map(({ id, label }) => [id, label ?? id] as const)] })}
-        ${select({ name: 'outcome', label: 'Outcome', value: filters['outcome'], options: [['', 'all'], ...Object.entries(OUTCOMES).map(([outcome, [words]]) => [outcome, words] as const)] })}
+        ${select({
+          name: 'key',
+          label: 'Key',
+          value: filters['key'],
+          options: [['', 'all'], ...keys.map(({ id, label }) => [id, label ?? id] as const)],
+        })}
+        ${select({
+          name: 'outcome',
+          label: 'Outcome',
+          value: filters['outcome'],
+          options: [['', 'all'], ...Object.entries(OUTCOMES).map(([outcome, [words]]) => [outcome, words] as const)],
+        })}
         ${input({ name: 'code', label: 'Code', value: filters['code'], more: { size: '22', maxlength: '64' } })}
         <button type="submit">Show</button>
       </div></form>
@@ -74,7 +84,8 @@ async function show(visit: MemberVisit): Promise<Answer> {
             )
       }</section>
       ${next === null ? '' : html`<p><a href="${path}?${more.toString()}">Older</a></p>`}
-      <p class="muted">Prompts and replies are not kept here. The id is that of the header X-Request-Id: name it when you
+      <p class="muted">Prompts and replies are not kept here. The id is that of the header X-Request-Id: name it
+        when you
         ask for help.</p>`,
   )
 }
@@ -82,6 +93,9 @@ async function show(visit: MemberVisit): Promise<Answer> {
 function outcomeOf({ outcome, code }: LedgerRow): Html {
   const [words, kind] = OUTCOMES[outcome] ?? [outcome, 'warn']
   const known = code === '' ? undefined : CODES[code]
-  return html`${badge(words, kind)}${code === '' ? '' : html` <code>${code}</code>`}
-    ${known ? html`<details class="more"><summary>What to do</summary><p>${known.meaning}</p><p>${known.next}</p></details>` : ''}`
+  const next = known
+    ? html`<details class="more"><summary>What to do</summary>
+        <p>${known.meaning}</p><p>${known.next}</p></details>`
+    : ''
+  return html`${badge(words, kind)}${code === '' ? '' : html` <code>${code}</code>`} ${next}`
 }

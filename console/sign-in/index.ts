@@ -67,7 +67,14 @@ function show(visit: Visit): Answer {
         visit,
         '/sign-in',
         html`<input type="hidden" name="next" value="${next}" />
-          ${input({ name: 'email', label: 'Your address', type: 'email', value: email, required: true, more: { autocomplete: 'username webauthn' } })}
+          ${input({
+            name: 'email',
+            label: 'Your address',
+            type: 'email',
+            value: email,
+            required: true,
+            more: { autocomplete: 'username webauthn' },
+          })}
           <button type="submit" class="main">Send me a link</button>`,
       )}
       ${
@@ -76,7 +83,10 @@ function show(visit: Visit): Answer {
               <button type="button">Sign in with a passkey</button> <span role="status"></span></p>`
           : ''
       }
-      ${config.openid.map(({ id, name }) => html`<p><a class="button" href="/sign-in/openid/${id}?next=${encodeURIComponent(next)}">Sign in with ${name}</a></p>`)}
+      ${config.openid.map(
+        ({ id, name }) => html`<p><a class="button"
+        href="/sign-in/openid/${id}?next=${encodeURIComponent(next)}">Sign in with ${name}</a></p>`,
+      )}
     </div>
     <p class="muted">${
       config.signup === 'waitlist'
@@ -140,7 +150,11 @@ async function showLink(visit: Visit): Promise<Answer> {
     change ? 'Change your address' : 'Sign in',
     html`<div class="card narrow">
       <p>${change ? 'From now on you sign in as' : 'You sign in as'} <strong>${link.email}</strong>.</p>
-      ${form(visit, `/sign-in/link/${params['secret']}`, html`<button type="submit" class="main">${change ? 'Change it' : 'Sign in'}</button>`)}
+      ${form(
+        visit,
+        `/sign-in/link/${params['secret']}`,
+        html`<button type="submit" class="main">${change ? 'Change it' : 'Sign in'}</button>`,
+      )}
     </div>`,
   )
 }
@@ -325,13 +339,32 @@ async function showFirst(visit: Visit): Promise<Answer> {
     visit,
     'Welcome',
     html`<div class="card narrow">
-      <p>You become the first member of staff of ${name}${first ? html`, and the owner of the organization ${first.name}` : ''}.
+      <p>You become the first member of staff of ${name}${
+        first
+          ? html`, and the owner of the organization
+        ${first.name}`
+          : ''
+      }.
         This link works once.</p>
       ${form(
         visit,
         `/first/${params['secret']}`,
-        html`${input({ name: 'email', label: 'Your address', type: 'email', value: sent.get('email'), required: true, hint: 'Links for signing in go there.', more: { autocomplete: 'email' } })}
-          ${input({ name: 'name', label: 'Your name', value: sent.get('name'), required: true, more: { autocomplete: 'name', maxlength: '80' } })}
+        html`${input({
+          name: 'email',
+          label: 'Your address',
+          type: 'email',
+          value: sent.get('email'),
+          required: true,
+          hint: 'Links for signing in go there.',
+          more: { autocomplete: 'email' },
+        })}
+          ${input({
+            name: 'name',
+            label: 'Your name',
+            value: sent.get('name'),
+            required: true,
+            more: { autocomplete: 'name', maxlength: '80' },
+          })}
           <button type="submit" class="main">Begin</button>`,
       )}
     </div>`,
@@ -371,8 +404,21 @@ function showWaiting(visit: Visit): Answer {
       ${form(
         visit,
         '/waiting',
-        html`${input({ name: 'email', label: 'Your address', type: 'email', value: sent.get('email'), required: true, more: { autocomplete: 'email' } })}
-          ${input({ name: 'note', label: 'What for?', value: sent.get('note'), hint: 'A line, if you like.', more: { maxlength: '200' } })}
+        html`${input({
+          name: 'email',
+          label: 'Your address',
+          type: 'email',
+          value: sent.get('email'),
+          required: true,
+          more: { autocomplete: 'email' },
+        })}
+          ${input({
+            name: 'note',
+            label: 'What for?',
+            value: sent.get('note'),
+            hint: 'A line, if you like.',
+            more: { maxlength: '200' },
+          })}
           <button type="submit" class="main">Ask</button>`,
       )}
     </div>`,

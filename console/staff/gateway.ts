@@ -46,7 +46,7 @@ export class StaffGateway {
   readonly #send: SendRequest
   readonly #actor: string
 
-  /** @param actor who is named in the audit: `user:ID`, or the part of the console that acts, such as `console:tiers` */
+  /** @param actor who is named in the audit: `user:ID`, or what of the console acts, such as `console:tiers` */
   constructor({ gateway }: Pick<ConsoleConfig, 'gateway'>, actor: string) {
     const { admin, staff_token, token_file } = gateway
     this.#send = sender(admin, token_file === undefined ? () => staff_token! : tokenOfFile(token_file, Date.now))
@@ -79,7 +79,8 @@ export class StaffGateway {
 
   /**
    * Changes members of an organization.
-   * @param patchOf makes the merge patch of what it is now; null leaves it. It is called again when somebody was faster.
+   * @param patchOf makes the merge patch of what it is now; null leaves it. It is called again when somebody was
+   * faster.
    */
   async change(id: string, patchOf: (now: Organization) => Record<string, unknown> | null): Promise<void> {
     for (let attempt = 1; ; attempt++) {

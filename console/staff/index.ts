@@ -70,7 +70,8 @@ async function showOrganizations(visit: PersonVisit): Promise<Answer> {
     'Organizations',
     html`${tabs('/staff')}
       <form method="get" action="/staff"><div class="row">
-        ${input({ name: 'find', label: 'Id begins with', type: 'search', value: find })}<button type="submit">Find</button>
+        ${input({ name: 'find', label: 'Id begins with', type: 'search', value: find })}<button
+          type="submit">Find</button>
       </div></form>
       ${
         organizations.length === 0
@@ -106,7 +107,9 @@ async function showOrganization(visit: PersonVisit): Promise<Answer> {
       <div class="card"><dl>
         <dt>Id</dt><dd><code>${id}</code></dd>
         <dt>Plan</dt><dd>${plan}</dd>
-        <dt>Status</dt><dd>${status === 'active' ? badge('active', 'good') : badge(status, 'bad')} ${leaves ? html`leaves ${time(Date.parse(leaves))}` : ''}</dd>
+        <dt>Status</dt><dd>${status === 'active' ? badge('active', 'good') : badge(status, 'bad')} ${
+          leaves ? html`leaves ${time(Date.parse(leaves))}` : ''
+        }</dd>
         <dt>Keys</dt><dd>${keys.filter(key => key.status !== 'revoked').length}</dd>
         <dt>Spend</dt><dd>${organization.spend_usd ? `$${organization.spend_usd.month} this month` : '–'}</dd>
         ${faults.length > 0 ? html`<dt>Faults</dt><dd>${faults.join('; ')}</dd>` : ''}
@@ -115,7 +118,17 @@ async function showOrganization(visit: PersonVisit): Promise<Answer> {
         place === 'file'
           ? html`<p>It stands in gateway.yaml, and is changed there.</p>`
           : html`<section class="card narrow"><h2>Plan</h2>
-              ${form(visit, `${path}/plan`, html`${input({ name: 'plan', label: 'Its plan', value: sent.get('plan') ?? plan, required: true, more: { maxlength: '64' } })}<button type="submit">Change the plan</button>`)}
+              ${form(
+                visit,
+                `${path}/plan`,
+                html`${input({
+                  name: 'plan',
+                  label: 'Its plan',
+                  value: sent.get('plan') ?? plan,
+                  required: true,
+                  more: { maxlength: '64' },
+                })}<button type="submit">Change the plan</button>`,
+              )}
             </section>
             <section>${
               status === 'active'
@@ -179,7 +192,19 @@ async function showPeople(visit: PersonVisit): Promise<Answer> {
     html`${tabs('/staff/people')}
       <section class="card narrow"><h2>Invite a customer</h2>
         <p class="muted">Whoever signs in with this address may open an organization.</p>
-        ${form(visit, '/staff/invite', html`${input({ name: 'email', label: 'Address', type: 'email', value: sent.get('email'), required: true, more: { autocomplete: 'off' } })}<button type="submit" class="main">Invite</button>`)}
+        ${form(
+          visit,
+          '/staff/invite',
+          html`${input({
+            name: 'email',
+            label: 'Address',
+            type: 'email',
+            value: sent.get('email'),
+            required: true,
+            more: { autocomplete: 'off' },
+          })}<button type="submit"
+            class="main">Invite</button>`,
+        )}
       </section>
       ${
         invitations.length > 0
@@ -204,7 +229,10 @@ async function showPeople(visit: PersonVisit): Promise<Answer> {
                 email,
                 note,
                 time(created, false),
-                html`<div class="actions">${button(visit, '/staff/waiting/invite', 'Invite', { fields: { email }, about: email })}
+                html`<div class="actions">${button(visit, '/staff/waiting/invite', 'Invite', {
+                  fields: { email },
+                  about: email,
+                })}
                   ${button(visit, '/staff/waiting/remove', 'Remove', { fields: { email }, about: email })}</div>`,
               ]),
             )
@@ -226,7 +254,20 @@ async function showPeople(visit: PersonVisit): Promise<Answer> {
               ),
         ]),
       )}
-        <div class="card narrow">${form(visit, '/staff/members', html`${input({ name: 'member', label: 'Make a person staff', type: 'email', value: sent.get('member'), required: true, hint: 'Who has signed in before.', more: { autocomplete: 'off' } })}<button type="submit">Add</button>`)}</div>
+        <div class="card narrow">${form(
+          visit,
+          '/staff/members',
+          html`${input({
+            name: 'member',
+            label: 'Make a person staff',
+            type: 'email',
+            value: sent.get('member'),
+            required: true,
+            hint: 'Who has signed in before.',
+            more: { autocomplete: 'off' },
+          })}<button
+              type="submit">Add</button>`,
+        )}</div>
       </section>`,
   )
 }

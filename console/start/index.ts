@@ -55,21 +55,31 @@ async function show(visit: PersonVisit): Promise<Answer> {
         </div>
       </div>`,
     )}
-    ${memberships.map(({ id, name, role }) => html`<div class="card"><h2><a href="/o/${id}">${name}</a></h2><p class="muted">${role}</p></div>`)}
+    ${memberships.map(
+      ({ id, name, role }) => html`<div class="card"><h2><a href="/o/${id}">${name}</a></h2><p
+      class="muted">${role}</p></div>`,
+    )}
     ${
       opens
         ? html`<section class="card narrow"><h2>${only ? 'Another organization' : 'Open your organization'}</h2>
             ${form(
               visit,
               '/organizations',
-              html`${input({ name: 'name', label: 'Its name', value: sent.get('name'), required: true, more: { maxlength: '80', autocomplete: 'organization' } })}
+              html`${input({
+                name: 'name',
+                label: 'Its name',
+                value: sent.get('name'),
+                required: true,
+                more: { maxlength: '80', autocomplete: 'organization' },
+              })}
                 <button type="submit" class="main">Open it</button>`,
             )}</section>`
         : ''
     }
     ${
       !opens && memberships.length === 0 && invitations.length === 0
-        ? html`<p class="empty">You belong to no organization. Ask an owner to invite <strong>${session.who.email}</strong>.</p>`
+        ? html`<p class="empty">You belong to no organization. Ask an owner to invite
+          <strong>${session.who.email}</strong>.</p>`
         : ''
     }`,
   )

@@ -62,7 +62,8 @@ export async function startConsole(
     `listen: 127.0.0.1:${port}
 url: ${url}
 database: "${database}"
-gateway: { admin: "${gateway.gateway.adminAddress}", api: "${gateway.url}/v1", token: ${CUSTOMERS}, staff_token: ${STAFF} }
+gateway:
+  { admin: "${gateway.gateway.adminAddress}", api: "${gateway.url}/v1", token: ${CUSTOMERS}, staff_token: ${STAFF} }
 ${yaml}`,
     'console.yaml',
   )

@@ -385,7 +385,7 @@ test('what a session may do ends with it: idle for a week, or a month old', asyn
   assert.ok(!(await isSignedIn(busy)))
 })
 
-test('the first link works once, makes the owner of the first organization, and is over when there is staff', async () => {
+test('the first link works once, makes the owner of the first organization, and ends with it', async () => {
   const yaml = 'first_organization: { id: first, name: First, plan: beta }\nsignup: open'
   const fresh = await startConsole(gateway, { yaml, now })
   try {

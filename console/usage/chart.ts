@@ -17,7 +17,8 @@ export function spendChart(days: readonly { day: string; usd: number }[]): Html 
       ${days.map(({ day, usd }, i) => {
         const height = most === 0 ? 0 : (usd / most) * HEIGHT
         const [x, y] = [(i * width).toFixed(2), (HEIGHT - height).toFixed(2)]
-        return html`<rect x="${x}" y="${y}" width="${(width * 0.86).toFixed(2)}" height="${height.toFixed(2)}"><title>${day}: ${dollars(usd)}</title></rect>`
+        return html`<rect x="${x}" y="${y}" width="${(width * 0.86).toFixed(2)}"
+          height="${height.toFixed(2)}"><title>${day}: ${dollars(usd)}</title></rect>`
       })}
     </svg>
     <figcaption><span>${first}</span><span>most in a day ${dollars(most)}</span><span>${last}</span></figcaption>

@@ -19,7 +19,10 @@ export function button(
   return form(
     visit,
     action,
-    html`${Object.entries(options.fields ?? {}).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}" />`)}
+    html`${Object.entries(options.fields ?? {}).map(
+      ([name, value]) => html`<input type="hidden" name="${name}"
+      value="${value}" />`,
+    )}
       <button type="submit" class="${options.class ?? ''}">${label}${about}</button>`,
     { class: 'inline' },
   )
@@ -64,19 +67,23 @@ export function select({ name, label, options, value, hint, quiet = false, about
   return html`<div class="field">
     <label for="${id}" class="${quiet ? 'hidden' : ''}">${label}${about === undefined ? '' : ` ${about}`}</label>
     <select id="${id}" name="${name}">
-      ${options.map(([option, text]) => html`<option value="${option}"${option === value ? html` selected` : ''}>${text}</option>`)}
+      ${options.map(
+        ([option, text]) => html`<option value="${option}"${option === value ? html` selected` : ''}>${text}</option>`,
+      )}
     </select>
     ${hint === undefined ? '' : html`<small>${hint}</small>`}
   </div>`
 }
 
 export function checkbox(name: string, value: string, label: string, checked: boolean): Html {
-  return html`<label class="check"><input type="checkbox" name="${name}" value="${value}"${checked ? html` checked` : ''} />
+  return html`<label class="check"><input type="checkbox" name="${name}" value="${value}"${
+    checked ? html` checked` : ''
+  } />
     ${label}</label>`
 }
 
 /** What needs a second thought: opened, and then confirmed. It works without a script. */
-export function confirm(visit: Visit, summary: string, words: string, action: string, label: string): Html {
+export function confirm(visit: Visit, summary: string, words: Html | string, action: string, label: string): Html {
   return html`<details class="confirm">
     <summary>${summary}</summary>
     <div class="card">
@@ -91,10 +98,18 @@ export function table(caption: string, heads: readonly string[], rows: readonly 
   const right = heads.map(head => head.startsWith('#'))
   return html`<div class="scroll" tabindex="0" role="region" aria-label="${caption}"><table>
     <caption class="hidden">${caption}</caption>
-    <thead><tr>${heads.map((head, i) => html`<th scope="col" class="${right[i] ? 'number' : ''}">${head === '' ? html`<span class="hidden">Actions</span>` : head.replace(/^#/, '')}</th>`)}</tr></thead>
+    <thead><tr>${heads.map(
+      (head, i) =>
+        html`<th scope="col" class="${right[i] ? 'number' : ''}">${
+          head === '' ? html`<span class="hidden">Actions</span>` : head.replace(/^#/, '')
+        }</th>`,
+    )}</tr></thead>
     <tbody>${rows.map(
       cells =>
-        html`<tr>${cells.map((cell, i) => html`<td data-head="${heads[i]!.replace(/^#/, '')}" class="${right[i] ? 'number' : ''}">${cell}</td>`)}</tr>`,
+        html`<tr>${cells.map(
+          (cell, i) =>
+            html`<td data-head="${heads[i]!.replace(/^#/, '')}" class="${right[i] ? 'number' : ''}">${cell}</td>`,
+        )}</tr>`,
     )}</tbody>
   </table></div>`
 }

@@ -1,6 +1,6 @@
 /**
- * Answers requests: finds the route, checks who asks, and gives the handler what it may use. Every check that pages have
- * in common is here, before any handler: host, origin, form token, session, second factor, membership, right.
+ * Answers requests: finds the route, checks who asks, and gives the handler what it may use. Every check that pages
+ * have in common is here, before any handler: host, session, second factor, membership, right, origin, form token.
  */
 import type { HttpBindings } from '@hono/node-server'
 import { type Context, Hono } from 'hono'
