@@ -1,5 +1,6 @@
 /** The small changes that a test should notice, found by means of TypeScript's own parser. */
 
+import { existsSync } from 'node:fs'
 import { type Node, SyntaxKind } from 'typescript/unstable/ast'
 import { API } from 'typescript/unstable/sync'
 import { random } from '../random.ts'
@@ -37,11 +38,13 @@ const NO_CODE: ReadonlySet<SyntaxKind> = new Set([
 export function mutantsOf(root: string, files: readonly string[]): Mutant[] {
   const api = new API()
   try {
-    const snapshot = api.updateSnapshot({ openProjects: [`${root}/tsconfig.json`] })
-    const { program } = snapshot.getProjects()[0]!
+    // The console has a project of its own.
+    const openProjects = ['tsconfig.json', 'console/tsconfig.json'].map(file => `${root}/${file}`)
+    const projects = api.updateSnapshot({ openProjects: openProjects.filter(file => existsSync(file)) }).getProjects()
     const found: Mutant[] = []
     for (const file of files) {
-      const source = program.getSourceFile(`${root}/${file}`)
+      const sources = projects.map(({ program }) => program.getSourceFile(`${root}/${file}`))
+      const source = sources.find(one => one !== undefined)
       if (source) visit(source, source.text, file, found)
     }
     return found

@@ -40,7 +40,7 @@ function testsFor(room: string): string[] {
     .split('\n')
     .find(line => line.startsWith(`| \`${room}/\` |`))
   if (!row) throw new Error(`CONTRIBUTING.md names no tests for ${room}/`)
-  const folders = [...row.matchAll(/`(test\/[\w-]+)`/g)].map(([, folder]) => folder!)
+  const folders = [...row.matchAll(/`(test\/[\w-]+|console\/test)`/g)].map(([, folder]) => folder!)
   return folders
     .filter(folder => folder !== 'test/e2e')
     .flatMap(folder => globSync(`${folder}/**/*.test.ts`, { cwd: ROOT }))
@@ -74,7 +74,7 @@ async function tryAll(copy: string): Promise<void> {
   const files = execFileSync('git', ['ls-files', '-co', '--exclude-standard'], { cwd: ROOT, encoding: 'utf8' })
   for (const file of files.split('\n'))
     if (file !== '' && existsSync(join(ROOT, file))) cpSync(join(ROOT, file), join(copy, file))
-  symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
+  for (const folder of ['node_modules', 'console/node_modules']) symlinkSync(join(ROOT, folder), join(copy, folder))
 
   const sound = new Map<string, string[]>()
   const survivors: Mutant[] = []
