@@ -1,7 +1,7 @@
 /** Signing in: by a link in a mail, by a passkey; the second factor; signing out. */
 import { join } from 'node:path'
 import { html } from 'hono/html'
-import type { PersonTable } from '../db/tables.ts'
+import type { LinkTable, PersonTable } from '../db/tables.ts'
 import { mayTry } from '../people/attempts.ts'
 import { emailOf, nameOf } from '../people/email.ts'
 import { note } from '../people/events.ts'
@@ -145,6 +145,7 @@ async function showLink(visit: Visit): Promise<Answer> {
   const link = await peekLink(db, params['secret']!, now)
   if (!link || !PURPOSES.includes(link.purpose)) return tooOld(visit)
   const change = link.purpose === 'email'
+  if (change && !isOwn(visit, link)) return elsewhere(visit)
   return page(
     visit,
     change ? 'Change your address' : 'Sign in',
@@ -156,6 +157,21 @@ async function showLink(visit: Visit): Promise<Answer> {
         html`<button type="submit" class="main">${change ? 'Change it' : 'Sign in'}</button>`,
       )}
     </div>`,
+  )
+}
+
+/**
+ * Whether the address that changes is that of who is signed in here. Otherwise somebody could give an account of their
+ * own the address of a stranger who presses the button, and who would then sign in to that account.
+ */
+const isOwn = ({ session }: Visit, { person }: LinkTable) => session !== null && session.person === person
+
+function elsewhere(visit: Visit): Answer {
+  return page(
+    visit,
+    'Change your address',
+    html`<p>Open this link in the browser in which you asked for it. If you have not asked for it, ignore the mail.</p>`,
+    { status: 403 },
   )
 }
 
@@ -174,6 +190,7 @@ async function takeLink(visit: Visit): Promise<Answer> {
   const secret = params['secret']!
   const seen = await peekLink(db, secret, now)
   if (!seen || !PURPOSES.includes(seen.purpose)) return tooOld(visit)
+  if (seen.purpose === 'email' && !isOwn(visit, seen)) return elsewhere(visit)
   const link = await useLink(db, secret, now)
   if (!link) return tooOld(visit)
   if (link.purpose === 'email') return changeEmail(visit, link.person!, link.email)
@@ -184,9 +201,9 @@ async function takeLink(visit: Visit): Promise<Answer> {
   return begin(visit, person, 'link', ownPath(link.next))
 }
 
-/** The link was sent to the new address, so whoever has it reads that mail. */
+/** The link was sent to the new address, so whoever has it reads that mail; and they asked for it themselves. */
 async function changeEmail(visit: Visit, id: string, email: string): Promise<Answer> {
-  const { db, now, address, session } = visit
+  const { db, now, address } = visit
   const taken = await personByEmail(db, email)
   const person = await db.selectFrom('person').selectAll().where('id', '=', id).executeTakeFirst()
   if (taken || !person) return tooOld(visit)
@@ -200,7 +217,7 @@ async function changeEmail(visit: Visit, id: string, email: string): Promise<Ans
     subject: `Your address at ${visit.parts.config.name} has changed`,
     text: `From now on you sign in with another address. If that was not you, write to the operator at once.\n`,
   })
-  return session ? see('/account', 'email-changed') : see('/sign-in')
+  return see('/account', 'email-changed')
 }
 
 /** Begins a session under a new secret, and ends the one that this browser had. */

@@ -319,6 +319,14 @@ test('an address changes by the mail that went to the new one, and the old one i
   await person.send('/account', '/account/email', { email: 'new-address@example.com' })
   const link = new URL(await c.linkFor('new-address@example.com')).pathname
   assert.match((await person.get('/account')).body, /old@example\.com/)
+  // Nobody gives an account of theirs the address of a stranger, who would sign in to it later.
+  const stranger = await c.person('victim@example.com')
+  for (const other of [c.visitor(), stranger]) {
+    assert.equal((await other.get(link)).status, 403)
+    await other.get('/sign-in')
+    if (other === stranger) await other.get('/account')
+    assert.equal((await other.post(link)).status, 403)
+  }
   assert.equal((await person.send(link, link)).location, '/account?done=email-changed')
   assert.match((await person.get('/account')).body, /new-address@example\.com/)
   assert.ok(c.mails.some(({ to, subject }) => to === 'old@example.com' && /changed/.test(subject)))
