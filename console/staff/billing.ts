@@ -2,9 +2,9 @@
 import { html } from 'hono/html'
 import { centsOf, usdOf } from '../billing/config.ts'
 import { sumsByHour, unsureMetered } from '../billing/meters.ts'
-import { decideReview, liftHold, needsLook, setHold, settle, standingOf } from '../billing/moves.ts'
-import { bindCustomer, COUNTED_CURRENCY, recordPayment } from '../billing/payments.ts'
-import { amountOf, kindOf, usd } from '../billing/views.ts'
+import { decideReview, liftHold, needsLook, openHold, setHold, settle, standingOf } from '../billing/moves.ts'
+import { bindCustomer, COUNTED_CURRENCY, countOf, paymentsOf, recordPayment } from '../billing/payments.ts'
+import { amountOf, kindOf, paymentsTable, usd } from '../billing/views.ts'
 import { note } from '../people/events.ts'
 import { newId } from '../people/secrets.ts'
 import { csv } from '../usage/csv.ts'
@@ -29,6 +29,7 @@ export const staffBilling: Page = {
   routes: [
     get.staff('/staff/billing', show),
     get.staff('/staff/billing/usage.csv', usageCsv),
+    get.staff('/staff/organizations/:id/payments', showPayments),
     post.staff('/staff/billing/payments', addPayment, show),
     post.staff('/staff/billing/reviews/:id/grant', decide('granted')),
     post.staff('/staff/billing/reviews/:id/refuse', decide('refused')),
@@ -93,9 +94,7 @@ async function show(visit: PersonVisit): Promise<Answer> {
                 link(organization),
                 html`${words} ${why === 'fell' ? badge('by itself', 'warn') : ''}`,
                 time(created),
-                button(visit, `${HERE}/holds/${encodeURIComponent(id)}/lift`, 'Lift', {
-                  about: `the hold on ${organization}`,
-                }),
+                liftButton(visit, { id, organization }),
               ]),
             )
       }</section>
@@ -107,7 +106,80 @@ async function show(visit: PersonVisit): Promise<Answer> {
 }
 
 const link = (organization: string): Html =>
-  html`<a href="/staff/organizations/${encodeURIComponent(organization)}">${organization}</a>`
+  html`<a href="/staff/organizations/${encodeURIComponent(organization)}/payments">${organization}</a>`
+
+const liftButton = (visit: PersonVisit, { id, organization }: { id: string; organization: string }): Html =>
+  button(visit, `${HERE}/holds/${encodeURIComponent(id)}/lift`, 'Lift', { about: `the hold on ${organization}` })
+
+/** Everything about the money of one organization. */
+async function showPayments(visit: PersonVisit): Promise<Answer> {
+  const { db, params } = visit
+  const id = params['id']!
+  const [rows, hold, moves, credits, customers] = await Promise.all([
+    paymentsOf(db, id),
+    openHold(db, id),
+    db
+      .selectFrom('tier_move')
+      .selectAll()
+      .where('organization', '=', id)
+      .where('dropped', 'is', null)
+      .orderBy('created', 'desc')
+      .limit(SHOWN)
+      .execute(),
+    db
+      .selectFrom('credit')
+      .selectAll()
+      .where('organization', '=', id)
+      .where('amount', '<>', 0)
+      .orderBy('created', 'desc')
+      .limit(SHOWN)
+      .execute(),
+    db.selectFrom('customer').selectAll().where('organization', '=', id).orderBy('created').limit(SHOWN).execute(),
+  ])
+  const { arrived, counted } = countOf(rows)
+  return page(
+    visit,
+    `Payments of ${id}`,
+    html`${tabs(HERE)}
+      <div class="card"><dl>
+        <dt>Organization</dt><dd><a href="/staff/organizations/${encodeURIComponent(id)}">${id}</a></dd>
+        <dt>Counts</dt><dd>${usd(counted)}</dd>
+        <dt>Arrived</dt><dd>${usd(arrived)}</dd>
+        <dt>At Stripe</dt><dd>${customers.length === 0 ? '–' : customers.map(({ customer }) => html`<code>${customer}</code> `)}</dd>
+        <dt>Hold</dt><dd>${hold ? html`${hold.note}, ${time(hold.created)} ${liftButton(visit, hold)}` : 'none'}</dd>
+      </dl></div>
+      <section><h2>Payments</h2>${rows.length === 0 ? empty('Nothing has been paid yet.') : paymentsTable(rows.toReversed().slice(0, SHOWN))}</section>
+      ${
+        moves.length === 0
+          ? ''
+          : html`<section><h2>Tiers</h2>${table(
+              'Tiers',
+              ['When (UTC)', 'Plan', 'Why', '#Counted', 'At the gateway'],
+              moves.map(({ created, from_plan, to_plan, because, counted, applied }) => [
+                time(created),
+                `${from_plan} → ${to_plan}`,
+                because,
+                usd(counted),
+                applied === null ? badge('waits', 'warn') : time(applied),
+              ]),
+            )}</section>`
+      }
+      ${
+        credits.length === 0
+          ? ''
+          : html`<section><h2>Balance</h2>${table(
+              'Credits',
+              ['When (UTC)', '#Amount', 'Of', 'At the gateway'],
+              credits.map(({ created, amount, payment, given }) => [
+                time(created),
+                usd(amount),
+                html`<code>${payment}</code>`,
+                given === null ? badge('waits', 'warn') : time(given),
+              ]),
+            )}</section>`
+      }`,
+  )
+}
 
 /** Payments that are nobody's: no word of the organization, and a customer whom the console does not know. */
 const placeless = ({ db }: PersonVisit) =>

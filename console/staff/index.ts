@@ -112,6 +112,7 @@ async function showOrganization(visit: PersonVisit): Promise<Answer> {
         }</dd>
         <dt>Keys</dt><dd>${keys.filter(key => key.status !== 'revoked').length}</dd>
         <dt>Spend</dt><dd>${organization.spend_usd ? `$${organization.spend_usd.month} this month` : '–'}</dd>
+        <dt>Money</dt><dd><a href="${path}/payments">Payments, tiers, balance</a></dd>
         ${faults.length > 0 ? html`<dt>Faults</dt><dd>${faults.join('; ')}</dd>` : ''}
       </dl></div>
       ${

@@ -144,11 +144,17 @@ for (const [size, viewport] of Object.entries(SIZES))
           ['billing', '/o/oak/billing'],
           ['billing-held', '/o/held/billing'],
           ['staff-billing', '/staff/billing'],
+          ['staff-payments', '/staff/organizations/oak/payments'],
         ] as const) {
           await page.goto(c.url + path)
           assert.deepEqual(await faultsOf(page), [], path)
           await fitsItsWidth(page, path)
-          if (SCREENSHOTS && name !== 'billing-held' && size === 'desktop' && colorScheme === 'light')
+          if (
+            SCREENSHOTS &&
+            ['billing', 'staff-billing'].includes(name) &&
+            size === 'desktop' &&
+            colorScheme === 'light'
+          )
             await page.screenshot({ path: join(SCREENSHOTS, `console-${name}-${viewport.width}.png`), fullPage: true })
         }
         assert.deepEqual(complaints, [])

@@ -218,6 +218,9 @@ test('a lost dispute sets a hold by itself: the tier falls, staff is told, and i
   assert.equal((await staff.post(lift)).location, '/staff/billing?done=hold-lifted')
   await becomes('fallen', 'tier3')
   assert.equal((await staff.post(lift)).status, 404)
+  const money = (await staff.get('/staff/organizations/fallen/payments')).body
+  for (const words of [/Counts<\/dt><dd>\$206\.00</, /Arrived<\/dt><dd>\$301\.00</, /tier3 → tier1/, /tier1 → tier3/])
+    assert.match(money, words)
   const audit = (await owner.get('/o/fallen/audit')).body
   for (const words of [/plan: tier3 → tier1/, /set a hold/, /lifted the hold/]) assert.match(audit, words)
 })
@@ -401,6 +404,14 @@ test('a payment of a prepaid organization is its credit, once, and a refund take
   assert.deepEqual(
     credits.map(({ actor }) => actor),
     ['console:tiers', 'console:tiers', 'console:tiers'],
+  )
+  const money = (await staff.get('/staff/organizations/prepaid/payments')).body
+  assert.deepEqual(
+    [...money.matchAll(/data-head="Amount"[^>]*>([^<]+)<\/td>\s*<td[^>]*><code>pi_prepaid<\/code>/g)]
+      .map(([, usd]) => usd)
+      .sort(),
+    // The payment itself, and its three credits.
+    ['$20.00', '$20.00', '$5.00', '−$5.00'],
   )
   assert.match((await owner.get('/o/prepaid/billing')).body, /Left of the balance<\/h2><span class="figure">\$20\.00/)
 })
