@@ -70,36 +70,38 @@ const TOGETHER = 500
 
 /** All rows of an organization. */
 export async function paymentsOf(db: Database, organization: string): Promise<Payment[]> {
-  const own = await db
-    .selectFrom('payment')
-    .selectAll()
-    .where(eb =>
-      eb.or([
-        eb('organization', '=', organization),
-        eb.and([
-          eb('organization', 'is', null),
-          eb(
-            'customer',
-            'in',
-            eb.selectFrom('customer').select('customer.customer').where('customer.organization', '=', organization),
-          ),
-        ]),
-      ]),
-    )
-    .execute()
-  const settled = own.flatMap(({ kind, payment }) => (kind === 'settled' && payment !== null ? [payment] : []))
-  const rows = new Map(own.map(row => [row.id, row]))
-  for (let i = 0; i < settled.length; i += TOGETHER) {
-    const about = await db
-      .selectFrom('payment')
-      .selectAll()
-      .where('payment', 'in', settled.slice(i, i + TOGETHER))
-      .where('organization', 'is', null)
-      .where('customer', 'is', null)
-      .execute()
-    for (const row of about) rows.set(row.id, row)
+  const all = db.selectFrom('payment').selectAll()
+  const rows = new Map<string, Payment>()
+  const add = (found: readonly Payment[]) => {
+    for (const row of found) rows.set(row.id, row)
   }
+  add(await all.where('organization', '=', organization).execute())
+  const customers = await db
+    .selectFrom('customer')
+    .select('customer')
+    .where('organization', '=', organization)
+    .execute()
+  // Those that came before it was known whose customer it is. What has an organization of its own is left out here and
+  // not by the database, which would take the index of organizations, where most rows of others are alike.
+  for (const some of inParts(customers.map(({ customer }) => customer)))
+    add((await all.where('customer', 'in', some).execute()).filter(row => row.organization === null))
+  const settled = [...rows.values()].flatMap(({ kind, payment }) =>
+    kind === 'settled' && payment !== null ? [payment] : [],
+  )
+  // A refund or a dispute names its payment alone.
+  for (const some of inParts(settled))
+    add(
+      (await all.where('payment', 'in', some).execute()).filter(
+        row => row.organization === null && row.customer === null,
+      ),
+    )
   return [...rows.values()].sort((a, b) => a.time - b.time || (a.id < b.id ? -1 : 1))
+}
+
+function inParts(values: readonly string[]): string[][] {
+  return Array.from({ length: Math.ceil(values.length / TOGETHER) }, (_, i) =>
+    values.slice(i * TOGETHER, (i + 1) * TOGETHER),
+  )
 }
 
 export interface Counted {

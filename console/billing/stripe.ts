@@ -82,10 +82,13 @@ export function takeRow(
         ? undefined
         : await step.selectFrom('organization').select('id').where('id', '=', named).executeTakeFirst()
     if (known && row.customer !== null) await bindCustomer(step, row.customer, known.id, now)
-    // What names its organization belongs to it, whichever customer paid.
-    const placed = { ...row, organization: known?.id ?? null }
-    const fresh = await recordPayment(step, placed)
-    const organization = await organizationOf(step, placed)
+    // What names its organization belongs to it, whichever customer paid. Where a payment is about another one, whose it
+    // is stays with that: it may be there later.
+    const organization = known?.id ?? (await organizationOf(step, { ...row, organization: null }))
+    const fresh = await recordPayment(step, {
+      ...row,
+      organization: row.kind === 'settled' ? organization : (known?.id ?? null),
+    })
     if (organization !== null && fresh) await needsLook(step, organization, now)
     return { organization, fresh }
   })
