@@ -58,7 +58,7 @@ export function verdictOf(table: readonly Tier[], { arrived, counted, held, gran
   const { basis } = table[at]!
   // Everybody has the first tier, whatever counts.
   if (at > 0 && counted < basis && arrived >= basis) {
-    const allowed = table.findLastIndex((tier, i) => i < at && tier.basis <= Math.max(counted, 0))
+    const allowed = table.findLastIndex((tier, i) => i < at && tier.basis <= counted)
     return { plan: table[Math.max(allowed, 0)]!.plan, because: 'fell', hold: true, review: null }
   }
   if (held) return stays
