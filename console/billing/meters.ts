@@ -3,7 +3,7 @@
  * down first, under an identifier that follows from what it is, and Stripe takes an identifier once. So a console that
  * is killed at any place sends what it has not sent, and sends again what it does not know of, which changes nothing.
  *
- * A row of the ledger may come late, so hours are looked at again for three days; what came since is one more event,
+ * A row of the ledger may come late, so hours are looked at again for three days. What came since is one more event,
  * whose identifier follows from the sum before.
  */
 import { createHash } from 'node:crypto'
@@ -17,11 +17,13 @@ import type { Metered, StripeConfig } from './config.ts'
 import { ensureCustomer, stripeOf } from './stripe.ts'
 
 const HOUR = 3_600_000
+const DAY = 24 * HOUR
 /** What ended in an hour is in its sum by then, but for what comes late. */
 const SETTLES_MS = 600_000
-const LATE_MS = 72 * HOUR
+const SOON_MS = 3 * HOUR
+const LATE_MS = 3 * DAY
 /** Stripe takes events of 35 days. */
-const OLDEST_MS = 34 * 24 * HOUR
+const OLDEST_MS = 34 * DAY
 /** Stripe knows an identifier for a day at least. What was sent without an answer is not sent again after that. */
 const KNOWN_MS = 23 * HOUR
 const LEASE_MS = 300_000
@@ -46,8 +48,12 @@ export async function meterUsage(parts: Parts): Promise<void> {
   const { stripe } = parts.config
   if (!stripe || stripe.meters.length === 0) return
   const now = parts.now()
-  await underLease(parts.db, 'meters', { now, forMs: LEASE_MS }, state => readUsage(parts, stripe, state))
-  await sendMetered(parts, stripe)
+  try {
+    await underLease(parts.db, 'meters', { now, forMs: LEASE_MS }, state => readUsage(parts, stripe, state))
+  } finally {
+    // What is written down does not wait for what cannot be read.
+    await sendMetered(parts, stripe)
+  }
 }
 
 /** What the lease keeps: from which hour on usage is reported, and up to where it was read, Unix ms. */
@@ -63,25 +69,60 @@ async function readUsage(parts: Parts, stripe: StripeConfig, text: string): Prom
   const state: State = text === '' ? { from: hourOf(now), read: hourOf(now) } : JSON.parse(text)
   const until = hourOf(now - SETTLES_MS)
   if (until <= state.read) return JSON.stringify(state)
-  const since = Math.max(state.from, Math.min(state.read, now - LATE_MS), now - OLDEST_MS)
+  // Nearly all that comes late does so within some hours. The rest is looked for once a day.
+  const newDay = Math.floor(until / DAY) > Math.floor(state.read / DAY)
+  const late = newDay ? now - LATE_MS : state.read - SOON_MS
+  const since = Math.max(state.from, Math.min(state.read, late), now - OLDEST_MS)
   const modes = new Map<string, Promise<string>>()
-  for (let at = hourOf(since); at < until; at += 24 * HOUR)
-    await writeDown(parts, stripe, modes, at, Math.min(at + 24 * HOUR, until))
+  for (let at = hourOf(since); at < until; at += DAY)
+    await writeDown(parts, stripe, modes, at, Math.min(at + DAY, until))
   return JSON.stringify({ ...state, read: until } satisfies State)
 }
 
-/** Sums of these hours, in as few questions as the gateway answers. */
-export async function sumsByHour(staff: StaffGateway, since: number, until: number): Promise<Sum[]> {
+const GROUPS = 'hour,organization,model'
+
+/**
+ * Sums of these hours, in as few questions as the gateway answers: it refuses answers of too many groups. What has too
+ * many in one hour is asked for by organization, of those that the console has.
+ */
+export async function sumsByHour(db: Database, staff: StaffGateway, since: number, until: number): Promise<Sum[]> {
+  const [from, to] = [since, until].map(time => new Date(time).toISOString()) as [string, string]
   try {
-    const [from, to] = [since, until].map(time => new Date(time).toISOString()) as [string, string]
-    return await staff.usage({ since: from, until: to, group_by: 'hour,organization,model' })
+    return await staff.usage({ since: from, until: to, group_by: GROUPS })
   } catch (error) {
-    const tooMany = error instanceof GatewayRefused && error.status === 400 && until - since > HOUR
-    if (!tooMany) throw error
+    if (!(error instanceof GatewayRefused) || error.status !== 400) throw error
+  }
+  if (until - since > HOUR) {
     const half = since + Math.max(1, Math.floor((until - since) / HOUR / 2)) * HOUR
-    return [...(await sumsByHour(staff, since, half)), ...(await sumsByHour(staff, half, until))]
+    return [...(await sumsByHour(db, staff, since, half)), ...(await sumsByHour(db, staff, half, until))]
+  }
+  const found: Sum[] = []
+  for (let after = ''; ; ) {
+    const page = await db
+      .selectFrom('organization')
+      .select('id')
+      .where('id', '>', after)
+      .orderBy('id')
+      .limit(PAGE)
+      .execute()
+    if (page.length === 0) return found
+    for (let i = 0; i < page.length; i += TOGETHER) {
+      const some = page.slice(i, i + TOGETHER)
+      const sums = await Promise.all(
+        some.map(({ id }) => usageOf(staff, id, { since: from, until: to, group_by: GROUPS })),
+      )
+      found.push(...sums.flat())
+    }
+    after = page.at(-1)!.id
   }
 }
+
+/** Nothing for an organization that is gone from the gateway. */
+const usageOf = (staff: StaffGateway, id: string, query: Record<string, string>): Promise<Sum[]> =>
+  staff.usage(query, id).catch(error => {
+    if (error instanceof GatewayRefused && error.status === 404) return []
+    throw error
+  })
 
 async function writeDown(
   parts: Parts,
@@ -92,7 +133,7 @@ async function writeDown(
 ): Promise<void> {
   const { db, now, tell } = parts
   const staff = new StaffGateway(parts.config, 'console:meters')
-  const sums = await sumsByHour(staff, since, until)
+  const sums = await sumsByHour(db, staff, since, until)
   const rows = await db.selectFrom('metered').selectAll().where('hour', '>=', since).where('hour', '<', until).execute()
   const known = new Map<string, number>()
   for (const { organization, model, hour, event_name, total } of rows) {

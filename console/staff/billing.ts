@@ -402,11 +402,11 @@ function metered(what: 'again' | 'done') {
 const DAY = 86_400_000
 const COLUMNS = ['requests', 'input', 'cached', 'output', 'reasoning', 'searches', 'cost_usd'] as const
 
-async function usageCsv({ parts, url, session, now }: PersonVisit): Promise<Answer> {
+async function usageCsv({ db, parts, url, session, now }: PersonVisit): Promise<Answer> {
   const day = url.searchParams.get('day') ?? new Date(now).toISOString().slice(0, 10)
   const since = /^\d{4}-\d{2}-\d{2}$/.test(day) ? Date.parse(day) : Number.NaN
   if (Number.isNaN(since)) throw new FormFault('day: write a day such as 2026-11-26')
-  const sums = await sumsByHour(new StaffGateway(parts.config, `user:${session.person}`), since, since + DAY)
+  const sums = await sumsByHour(db, new StaffGateway(parts.config, `user:${session.person}`), since, since + DAY)
   const rows = sums.map(sum => [sum.hour, sum.organization, sum.model, ...COLUMNS.map(name => sum[name])])
   return {
     status: 200,

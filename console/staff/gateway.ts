@@ -107,9 +107,14 @@ export class StaffGateway {
     await this.#ask('POST', `${pathOf(organization)}/credits`, credit)
   }
 
-  /** Use of all organizations by the ledger. @param query `since`, `until`, `group_by` of the admin API */
-  async usage(query: Record<string, string>): Promise<any[]> {
-    return (await this.#ask('GET', `usage?${new URLSearchParams(query)}`)).body.usage
+  /**
+   * Use by the ledger.
+   * @param query `since`, `until`, `group_by` of the admin API
+   * @param organization this one alone
+   */
+  async usage(query: Record<string, string>, organization?: string): Promise<any[]> {
+    const of = organization === undefined ? '' : `${pathOf(organization)}/`
+    return (await this.#ask('GET', `${of}usage?${new URLSearchParams(query)}`)).body.usage
   }
 
   /** Notices of spend limits, in the order in which they were posted. */

@@ -16,7 +16,7 @@ export interface AdminStandIn {
   close(): Promise<void>
 }
 
-/** @param answer what is answered with 200; null is 404, 'hang' nothing */
+/** @param answer what is answered with 200, or 400 where it has an `error`; null is 404, 'hang' nothing */
 export async function startAdmin(
   answer: (question: AdminQuestion) => unknown | Promise<unknown>,
 ): Promise<AdminStandIn> {
@@ -33,7 +33,8 @@ export async function startAdmin(
     asked.push(question)
     const body = await answer(question)
     if (body === 'hang') return
-    response.writeHead(body === null ? 404 : 200, { 'content-type': 'application/json' })
+    const refused = (body as { error?: unknown } | null)?.error !== undefined
+    response.writeHead(body === null ? 404 : refused ? 400 : 200, { 'content-type': 'application/json' })
     response.end(JSON.stringify(body ?? { error: { code: 'not_found', message: 'there is no such thing' } }))
   })
   await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
