@@ -160,6 +160,7 @@ export class Turns {
             {
               asked,
               sent: asked,
+              input: 0,
               candidates: x.get(candidates),
               clocks: { idle: 90_000, ceiling: 600_000, firstByte: 60_000, headWait: 30_000, drain: 0 },
               startedMono: 0,
