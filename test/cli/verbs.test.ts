@@ -88,7 +88,7 @@ test('explain shows each phase in the order it runs', async t => {
   assert.equal(code, 0)
   assert.match(out, /pipeline completions\n {2}POST \/v1\/chat\/completions {2}surface chat/)
   assert.match(out, /1 +auth +fills identity\n {2}· +\(body\)/)
-  assert.match(out, /3 +model-access +implied by version 1; needs[\s\S]*11 +upstream +answers; needs/)
+  assert.match(out, /3 +model-access +implied by version 1; needs[\s\S]*12 +upstream +answers; needs/)
   assert.match(out, /below the terminal[\s\S]*header-stamp/)
   assert.deepEqual(
     out.split('\n').filter(line => line.length > 80),
