@@ -335,6 +335,41 @@ test('an address changes by the mail that went to the new one, and the old one i
   assert.equal((await person.get(link)).status, 404)
 })
 
+test('an answer that no authenticator gave signs in nobody and adds no passkey', async () => {
+  const person = await c.person('keys@example.com')
+  const id = 'AAAAAAAAAAAAAAAAAAAAAA'
+  const row = { label: 'x', public_key: 'AAAA', counter: 0, transports: '[]', created: now(), used: null }
+  await c.console.parts.db
+    .insertInto('passkey')
+    .values({ ...row, id, person: person.id })
+    .execute()
+  const visitor = c.visitor()
+  const client = { type: 'webauthn.get', challenge: 'x', origin: c.url }
+  const forged = {
+    ...{ id, rawId: id, type: 'public-key', clientExtensionResults: {} },
+    response: {
+      clientDataJSON: Buffer.from(JSON.stringify(client)).toString('base64url'),
+      ...{ authenticatorData: 'AAAA', signature: 'AAAA', attestationObject: 'AAAA' },
+    },
+  }
+  for (const response of [JSON.stringify(forged), JSON.stringify({ id: 5 }), '{', '']) {
+    await visitor.get('/sign-in')
+    const asked = JSON.parse((await visitor.post('/sign-in/passkey/options')).body)
+    assert.equal(typeof asked.options.challenge, 'string')
+    for (const challenge of [asked.challenge, asked.challenge, 'none'])
+      assert.equal((await visitor.post('/sign-in/passkey', { challenge, response })).status, 400)
+    assert.ok(!(await isSignedIn(visitor)))
+    await person.get('/account')
+    const { challenge } = JSON.parse((await person.post('/account/passkeys/options')).body)
+    assert.equal((await person.post('/account/passkeys', { challenge, response, label: 'x' })).status, 400)
+  }
+  const kept = await c.console.parts.db.selectFrom('passkey').select('id').where('person', '=', person.id).execute()
+  assert.deepEqual(
+    kept.map(one => one.id),
+    [id],
+  )
+})
+
 test('a session is no API key, and an API key is no session', async () => {
   const { visitor } = await signIn('owner@example.com')
   const session = visitor.cookies.get('sluice-session')!
