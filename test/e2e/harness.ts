@@ -14,6 +14,7 @@ import type { LedgerRow } from '../../core/ports/store.ts'
 import { type Clock, systemClock } from '../../core/tools/clock.ts'
 import { declaredOnly } from '../../plugins/testing.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
+import { freezing } from '../frozen.ts'
 import { LeakScan } from './leak-scan.ts'
 
 export type Simulator = Awaited<ReturnType<typeof startSimulator>>
@@ -161,7 +162,7 @@ export async function startGateway(options: TestOptions = {}): Promise<TestGatew
     watch: false,
     listener: process.env['SLUICE_TEST_LISTENER'] === 'node' ? 'node' : undefined,
     forceAsync: process.env['SLUICE_FORCE_ASYNC'] === '1',
-    around: (plugin, hooks) => declaredOnly(plugin, hooks, fault => undeclared.push(fault)),
+    around: (plugin, hooks) => declaredOnly(plugin, freezing(plugin, hooks), fault => undeclared.push(fault)),
     // The machine that runs the tests may be busy with others.
     lag: { lagMs: () => 0, close() {} },
     ...options.gateway,

@@ -8,7 +8,7 @@ import { assemble } from '../../core/engine/assemble.ts'
 import { RunningExchange } from '../../core/engine/exchange/index.ts'
 import { MemoryIncoming } from '../../core/engine/memory-incoming.ts'
 import { createSharedState } from '../../core/engine/shared-state.ts'
-import { conversation, definePlugin, estimate, type Plugin, request, type WireControl } from '../../core/plugin.ts'
+import { conversation, definePlugin, estimate, type Plugin, type WireControl } from '../../core/plugin.ts'
 import type { Backend } from '../../core/ports/dialect.ts'
 import type { Store } from '../../core/ports/store.ts'
 import type { Surface } from '../../core/ports/surface.ts'
@@ -26,6 +26,7 @@ import { Report } from '../../plugins/upstream/report.ts'
 import { validation } from '../../plugins/validation.ts'
 import { surfaces } from '../../surfaces/index.ts'
 import { silent } from '../chain/harness.ts'
+import { freezing } from '../frozen.ts'
 import { backend, caller, gatewayOf, memoryStore, modelOf, platformOf } from './kit.ts'
 
 /** What became of one request. */
@@ -84,12 +85,6 @@ const REPLIES: Record<string, string> = {
 }
 
 const NO_CONTROL: WireControl = { aborted: false, pause() {}, resume() {}, abort() {} }
-
-function freeze(value: unknown): void {
-  if (typeof value !== 'object' || value === null || Object.isFrozen(value)) return
-  Object.freeze(value)
-  for (const inner of Object.values(value)) freeze(inner)
-}
 
 /** A process that takes requests one after the other. */
 export class Turns {
@@ -185,19 +180,9 @@ export class Turns {
         },
       }),
     })
-    const frozen = definePlugin({
-      name: 'frozen',
-      summary: 'Whoever changes a value of the body in place throws.',
-      create: () => ({
-        onRequest: x => {
-          if (!options.foreign) freeze(x.get(request))
-          return undefined
-        },
-      }),
-    })
     const above = options.above ?? []
     const plugins = [
-      ...[who, validation, frozen, modelAccess, conversationPlugin, ...above, tokenEstimate, chosen, translation, end],
+      ...[who, validation, modelAccess, conversationPlugin, ...above, tokenEstimate, chosen, translation, end],
     ] as Plugin[]
     const entries = plugins.map(plugin => ({
       plugin: plugin.name,
@@ -210,6 +195,7 @@ export class Turns {
       pipelines: { test: entries },
       surfacesOf: () => Object.values(surfaces),
       plugins: new Map(plugins.map(plugin => [plugin.name, plugin])),
+      around: (plugin, hooks) => (options.foreign ? hooks : freezing(plugin, hooks)),
       isForeign: name => options.foreign === true && above.some(plugin => plugin.name === name),
       services: {
         config: gatewayOf({
