@@ -117,8 +117,7 @@ export interface Counted {
 }
 
 /** The part of what counts to which a row belongs. */
-export const partOf = ({ kind, payment, object }: Payment): string =>
-  kind === 'adjustment' || payment === null ? object : payment
+export const partOf = ({ payment, object }: Payment): string => payment ?? object
 
 /** Of two states that came in one second, the later in this list is the end of it. */
 const ORDER: readonly Payment['state'][] = ['', 'open', 'made', 'won', 'failed', 'lost']
@@ -146,7 +145,7 @@ export function countOf(rows: readonly Payment[]): Counted {
   for (const row of objects.values()) {
     const { kind, state, payment, amount } = row
     if ((kind !== 'refund' && kind !== 'dispute') || !TAKEN.includes(state)) continue
-    if (payment === null) parts.set(row.object, -amount)
+    if (payment === null) parts.set(partOf(row), -amount)
     // More than a payment can be asked back by a refund and a dispute of the same; it takes nothing from other payments.
     else if (settled.has(payment)) parts.set(payment, Math.max(0, parts.get(payment)! - amount))
   }

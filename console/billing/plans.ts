@@ -16,7 +16,7 @@ export function limitsOfPlans(parts: Parts): Promise<ReadonlyMap<string, Limits>
   const plans = new StaffGateway(parts.config, 'console').plans().then(
     all => new Map(all.map(({ id, limits }) => [id, limits])),
     error => {
-      // The page has more to show than these; a gateway of before does not tell them.
+      // The page has more to show than these.
       if (error instanceof GatewayDown || error instanceof GatewayRefused) return null
       throw error
     },

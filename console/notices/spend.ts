@@ -1,6 +1,5 @@
 /** Mails at 50, 80 and 100 % of a spend limit: the gateway finds out, and hands its notices out from a cursor. */
 import { underLease } from '../db/lease.ts'
-import { GatewayRefused } from '../gateway.ts'
 import { type SpendNotice, StaffGateway } from '../staff/gateway.ts'
 import type { Parts } from '../web/visit.ts'
 import { tellMembers } from './outbox.ts'
@@ -17,11 +16,7 @@ export async function readSpendNotices(parts: Parts): Promise<void> {
   await underLease(parts.db, 'spend notices', { now, forMs: LEASE_MS }, async cursor => {
     for (;;) {
       const query = { limit: String(PAGE), ...(cursor !== '' && { after: cursor }) }
-      const page = await staff.notices(query).catch(error => {
-        // A gateway of before has none.
-        if (error instanceof GatewayRefused && error.status === 404) return { notices: [], next: cursor }
-        throw error
-      })
+      const page = await staff.notices(query)
       await parts.db.transaction().execute(async step => {
         for (const notice of page.notices) {
           if (notice.time < now - NEWS_MS) continue

@@ -160,6 +160,8 @@ describe('two consoles on one PostgreSQL', { skip: skipWithoutPostgres }, () => 
       await both(readSpendNotices)
       return (await sent()).length === 2
     })
+    const places = admin.asked.filter(({ path }) => path === 'notices').map(({ query }) => query.get('after'))
+    assert.ok(places.includes('3'), `it goes on behind the last: ${places}`)
     const last = a.mails.concat(b.mails)[0]!
     assert.match(last.subject, /100 % of the daily spend limit/)
     assert.match(last.text, /the key key_1 of oak on eb1-preview, 100 % is spent for the day 2026-11-26/)
@@ -333,6 +335,28 @@ test('a mail that the server does not take is sent again, with the same Message-
   }
 })
 
+test('many notices are read page by page, from where the last ended', async () => {
+  const c = await open('sqlite::memory:')
+  try {
+    const { parts } = c.console
+    await addOak(c)
+    await parts.db.deleteFrom('member').where('role', '<>', 'owner').execute()
+    notices = Array.from({ length: 450 }, (_, i) => spent(i + 1, 50, { key: `key_${i}` }))
+    await readSpendNotices(parts)
+    const { count } = await parts.db
+      .selectFrom('notice')
+      .select(eb => eb.fn.countAll<number | bigint>().as('count'))
+      .executeTakeFirstOrThrow()
+    assert.equal(Number(count), 450)
+    admin.asked.length = 0
+    await readSpendNotices(parts)
+    const places = admin.asked.filter(({ path }) => path === 'notices').map(({ query }) => query.get('after'))
+    assert.ok(places.includes('450'), String(places))
+  } finally {
+    await c.close()
+  }
+})
+
 test('which warning of a key is due', () => {
   const key = (
     expires: number | null,
@@ -355,6 +379,8 @@ test('which warning of a key is due', () => {
     ['made for ten minutes', key(600_000, 0), null],
     ['made for a week', key(6 * DAY, -DAY), null],
     ['made for a week, near its end', key(DAY / 2, -6 * DAY), 'day'],
+    ['made for two weeks', key(7 * DAY, -7 * DAY), 'week'],
+    ['made for two days', key(DAY, -DAY), 'day'],
     ['made for a month', key(6 * DAY, -24 * DAY), 'week'],
   ] as const)
     assert.equal(warningOf(one, T0), wanted, what)
