@@ -15,7 +15,7 @@ const one = (url: string) =>
     extra: 'web_search: { provider: simulator, max_turns: 2 }\nmedia: { fetch: [localhost], timeout: 1s }',
   })
     .replace('version: 2', 'version: 1')
-    .replaceAll(/(model-access|web-search|media), /g, '')
+    .replaceAll(/(model-access|compaction|web-search|media), /g, '')
 
 let houses: TestGateway[]
 before(async () => {
