@@ -43,8 +43,10 @@ test('it draws: six charts, every chain with its plugins, backends, accounts, co
   assert.deepEqual((await page.locator('.chain h3').allTextContents()).sort(), [
     'completions',
     'count_tokens',
+    'limits',
     'models',
     'responses',
+    'usage',
   ])
   const chain = page.locator('.chain').first()
   assert.deepEqual(
@@ -54,11 +56,12 @@ test('it draws: six charts, every chain with its plugins, backends, accounts, co
   )
   assert.match((await chain.locator('tr.is-terminal').textContent()) ?? '', /^upstream terminal/)
   // Rails: down with a dot for each request hook or layer, up with those that look at the response, out below the terminal.
-  assert.equal(await chain.locator('circle.down').count(), 11)
+  assert.equal(await chain.locator('circle.down').count(), 12)
   assert.ok((await chain.locator('circle.up').count()) >= 2)
   assert.equal(await chain.locator('circle.out').count(), 2)
   assert.deepEqual(await chain.locator('.routes code').allTextContents(), [
     'POST /v1/responses',
+    'POST /v1/responses/compact',
     'POST /v1/chat/completions',
     'POST /v1/messages',
   ])
