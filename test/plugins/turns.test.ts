@@ -264,7 +264,7 @@ for (const [what, options] of CHOICES) {
   test(`what is kept changes nothing: ${what}`, async () => {
     const both = new Both(options)
     const seen = new Map<number, number>()
-    for (let seed = 0; seed < 40; seed++) {
+    for (let seed = 0; seed < 25; seed++) {
       const random = new Random(seed)
       // Two that begin alike, side by side.
       const talks = [begun(random)]
@@ -285,8 +285,8 @@ for (const [what, options] of CHOICES) {
         if (status !== 200) Object.assign(talk, before)
       }
     }
-    assert.ok(seen.get(200)! > 60 && seen.get(400)! > 15, `answers: ${[...seen]}`)
-    assert.ok(both.kept.recent.sharedBytes > 1_000_000, `${both.kept.recent.sharedBytes} bytes were shared`)
+    assert.ok(seen.get(200)! > 40 && seen.get(400)! > 5, `answers: ${[...seen]}`)
+    assert.ok(both.kept.recent.sharedBytes > 500_000, `${both.kept.recent.sharedBytes} bytes were shared`)
     assert.equal(both.plain.recent.bytes, 0)
   })
 }
