@@ -75,7 +75,8 @@ function filledIn(t: TestContext): { root: string; write(file: string, from: Reg
     /"license"/,
     '"repository": { "type": "git", "url": "git+https://example.org/x.git" }, "license"',
   )
-  write('CHANGELOG.md', /^## Unreleased\n[\s\S]*?^## /m, '## ')
+  // What is not released yet is what this version brings.
+  if (/^## Unreleased$/m.test(read('CHANGELOG.md'))) write('CHANGELOG.md', /^## Unreleased$/m, `## ${version}`)
   return { root, write }
 }
 
