@@ -37,6 +37,8 @@ export async function startAdmin(
     response.writeHead(body === null ? 404 : refused ? 400 : 200, { 'content-type': 'application/json' })
     response.end(JSON.stringify(body ?? { error: { code: 'not_found', message: 'there is no such thing' } }))
   })
+  // On a busy machine the caller may take a connection that ends at this moment, after five seconds.
+  server.keepAliveTimeout = 120_000
   await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,

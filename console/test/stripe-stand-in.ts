@@ -31,6 +31,7 @@ export class StripeStandIn {
 
   static async start(): Promise<StripeStandIn> {
     const stripe = new StripeStandIn()
+    stripe.#server.keepAliveTimeout = 120_000
     await new Promise<void>(resolve => stripe.#server.listen(0, '127.0.0.1', resolve))
     return stripe
   }
