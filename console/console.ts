@@ -29,6 +29,8 @@ export interface Overrides {
 }
 
 const FIRST_LIFE_MS = 3_600_000
+/** How long an idle connection stays open; proxies close theirs after a minute. */
+const IDLE_MS = 75_000
 
 export async function openConsole(config: ConsoleConfig, overrides: Overrides = {}): Promise<Console> {
   const { now = Date.now, tell = line => process.stdout.write(`${line}\n`) } = overrides
@@ -52,6 +54,9 @@ export async function openConsole(config: ConsoleConfig, overrides: Overrides = 
   const app = createApp(parts, PAGES)
   const { promise: listening, resolve, reject } = Promise.withResolvers<AddressInfo>()
   const server = serve({ fetch: app.fetch, hostname: config.host, port: config.port }, resolve)
+  // Node closes idle connections after five seconds, which is sooner than proxies do: a request of theirs that meets the
+  // end of a connection is a 502.
+  if ('keepAliveTimeout' in server) server.keepAliveTimeout = IDLE_MS
   server.once('error', reject)
   const stopJobs = startJobs(parts)
   try {
