@@ -1,5 +1,5 @@
 /**
- * `npm run bench:guard`: runs profiles 1 and 3 for a minute, and compares their ratios with those of the committed
+ * `npm run bench:guard`: runs profiles 1, 3 and 11 for three minutes, and compares their ratios with those of the committed
  * results. It compares only ratios, because absolute figures are of one machine on one day. It writes nothing.
  */
 import { execFileSync } from 'node:child_process'
@@ -9,13 +9,14 @@ import { parseArgs } from 'node:util'
 import { ensurePrograms } from './install.ts'
 import { failures } from './lanes.ts'
 import { pinning } from './machine.ts'
+import { agents } from './profiles/agents.ts'
 import { buffered } from './profiles/buffered.ts'
 import { streamed } from './profiles/streamed.ts'
 import { RESULTS, type Result, show, table } from './results.ts'
 
 const HELP = `Usage: npm run bench:guard [-- --tolerance 0.15] [--rounds 3]
 
-Compares ratios of profiles 1 and 3 with the committed results, about a minute.
+Compares ratios of profiles 1, 3 and 11 with the committed results, about three minutes.
 A ratio below its reference by more than the tolerance is a regression: exit 1.
 `
 
@@ -48,7 +49,7 @@ async function main(): Promise<number> {
   }
   console.log(pinning)
   let regressed = false
-  for (const profile of [buffered, streamed]) {
+  for (const profile of [buffered, streamed, agents]) {
     const reference = committed(profile.name)
     if (!reference) {
       console.error(`bench: no results of ${profile.name} to compare with: npm run bench first`)
