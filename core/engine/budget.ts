@@ -75,6 +75,25 @@ export function refusal(of: Refusal, limit = '', more: Omit<ErrorInit, 'message'
   return new GatewayError(code, { message: message(limit), ...(horizonMs !== undefined && { horizonMs }), ...more })
 }
 
+/**
+ * Which bound is passed when an owner is to hold more: its own, or that of all. By the latter nobody is refused who then
+ * holds no more than its share.
+ * @param own what the owner holds
+ * @param held what is held by all
+ * @param owners how many hold something
+ */
+export function passedBound(
+  own: number,
+  more: number,
+  held: number,
+  owners: number,
+  { each, all }: { each: number; all: number },
+): 'each' | 'all' | null {
+  const after = own + more
+  if (after > each) return 'each'
+  return held + more > all && after > all / owners ? 'all' : null
+}
+
 /** @param path from the section on, with dots */
 export const setting = (path: string): Setting => ({ setting: path })
 

@@ -11,6 +11,7 @@ import {
   type BudgetSources,
   counter,
   gauge,
+  passedBound,
   refusal,
   setting,
 } from '../../core/engine/budget.ts'
@@ -126,17 +127,16 @@ export class Preparation {
    * @param others other requests of the organization: a request that is alone is never over the organization's bound
    */
   #over(own: Held, others: number, unit: keyof Held, more: number, bounds: PreparationBounds): Refusal | undefined {
-    const after = own[unit] + more
     const limit = bounds[`organization_${unit}`]
-    if (after > limit && others > 0) {
+    const each = others > 0 ? limit : Number.POSITIVE_INFINITY
+    const bound = passedBound(own[unit], more, this.held[unit], this.#organizations.size, { each, all: bounds[unit] })
+    if (bound === null) return undefined
+    if (bound === 'each') {
       this.refused.organization++
       return overOrganization(unit, limit)
     }
-    if (this.held[unit] + more > bounds[unit] && after > bounds[unit] / this.#organizations.size) {
-      this.refused.process++
-      return overProcess()
-    }
-    return undefined
+    this.refused.process++
+    return overProcess()
   }
 }
 

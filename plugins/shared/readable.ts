@@ -3,7 +3,7 @@
  * are stored, and stored ones while somebody reads them. All readers of a response share it, so what they hold does not
  * grow with their number or with how slowly they read.
  */
-import { type Budget, type Refusal, refusal } from '../../core/engine/budget.ts'
+import { type Budget, passedBound, type Refusal, refusal } from '../../core/engine/budget.ts'
 import { type Exchange, GatewayError, type SentStream, type SharedState, type StreamWatch } from '../../core/plugin.ts'
 import type { StreamReader } from '../../core/ports/surface.ts'
 import type { Asked } from '../model-access/asked.ts'
@@ -119,8 +119,7 @@ export class ReadableStreams {
     const own = this.#held.get(organization) ?? 0
     const after = own + bytes
     if (bytes > 0 && own > 0) {
-      const share = this.#all / this.#held.size
-      const bound = after > this.#each ? 'each' : this.#bytes + bytes > this.#all && after > share ? 'all' : null
+      const bound = passedBound(own, bytes, this.#bytes, this.#held.size, { each: this.#each, all: this.#all })
       if (bound) {
         this.refused++
         return refusal(REFUSED[bound], `${Math.round(this.#each / MIB)} MiB`)
