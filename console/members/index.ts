@@ -7,7 +7,7 @@ import { endInvitation, invite, LastOwner, membersOf, openInvitations, setRole }
 import { isRole, ROLE_TEXT, ROLES, type Role } from '../people/roles.ts'
 import { closeOrganization, renameOrganization } from '../staff/organizations.ts'
 import { page } from '../views/layout.ts'
-import { badge, button, confirm, form, input, select, table, time } from '../views/parts.ts'
+import { badge, button, confirm, form, input, invitedInput, select, table, time } from '../views/parts.ts'
 import { type Answer, FormFault, get, type MemberVisit, type Page, post, Refusal, see } from '../web/visit.ts'
 
 /** Invitations of an organization: each is a mail to somebody who has not asked for it. */
@@ -79,14 +79,7 @@ async function show(visit: MemberVisit): Promise<Answer> {
             ${form(
               visit,
               `${path}/members/invite`,
-              html`${input({
-                name: 'email',
-                label: 'Address',
-                type: 'email',
-                value: sent.get('email'),
-                required: true,
-                more: { autocomplete: 'off' },
-              })}
+              html`${invitedInput(sent.get('email'))}
                 ${select({
                   name: 'role',
                   label: 'Role',

@@ -5,7 +5,7 @@ import { emailOf } from '../people/email.ts'
 import { note } from '../people/events.ts'
 import { endInvitation, invite, membersOf, openInvitations } from '../people/memberships.ts'
 import { page } from '../views/layout.ts'
-import { badge, button, confirm, empty, form, input, table, time } from '../views/parts.ts'
+import { badge, button, confirm, empty, form, input, invitedInput, table, time } from '../views/parts.ts'
 import {
   type Answer,
   FormFault,
@@ -196,14 +196,7 @@ async function showPeople(visit: PersonVisit): Promise<Answer> {
         ${form(
           visit,
           '/staff/invite',
-          html`${input({
-            name: 'email',
-            label: 'Address',
-            type: 'email',
-            value: sent.get('email'),
-            required: true,
-            more: { autocomplete: 'off' },
-          })}<button type="submit"
+          html`${invitedInput(sent.get('email'))}<button type="submit"
             class="main">Invite</button>`,
         )}
       </section>

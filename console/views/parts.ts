@@ -50,6 +50,10 @@ export function input({ name, label, value, type = 'text', hint, required = fals
   </div>`
 }
 
+/** The address of somebody who is invited. */
+export const invitedInput = (value: string | null) =>
+  input({ name: 'email', label: 'Address', type: 'email', value, required: true, more: { autocomplete: 'off' } })
+
 export interface Select {
   name: string
   label: string
