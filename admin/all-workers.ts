@@ -11,8 +11,7 @@ import { type ApiAnswer, bytesOf } from './api.ts'
 import type { Caller } from './callers.ts'
 import { readOnly } from './distribution.ts'
 import { History } from './history.ts'
-import { type Link, within } from './link.ts'
-import type { MetricJson, Part } from './part.ts'
+import { type Peer, within } from './peer.ts'
 import { type ExchangeRecord, RecentExchanges } from './recent.ts'
 import type { AdminOptions, RouteRequest } from './server.ts'
 import {
@@ -28,6 +27,7 @@ import {
 } from './snapshot.ts'
 import type { Use } from './usage.ts'
 import type { GatewayFacts } from './view.ts'
+import type { MetricJson, WorkerApi } from './worker-api.ts'
 
 /** A worker that takes longer than this for an answer is passed over, ms. Prometheus waits 10 s by default. */
 const ANSWER_MS = 5000
@@ -42,7 +42,7 @@ const ACCOUNTS_EVERY = 2
 
 interface Worker {
   readonly number: number
-  readonly link: Link<Part>
+  readonly peer: Peer<WorkerApi>
   readonly facts: GatewayFacts
   /** Whether it missed the last point of the charts. */
   late: boolean
@@ -116,8 +116,8 @@ export class AllWorkers implements Shown {
   }
 
   /** A worker listens. */
-  joined(number: number, link: Link<Part>, facts: GatewayFacts): void {
-    this.#workers.set(number, { number, link, facts, late: false, metrics: [], seq: 0 })
+  joined(number: number, peer: Peer<WorkerApi>, facts: GatewayFacts): void {
+    this.#workers.set(number, { number, peer, facts, late: false, metrics: [], seq: 0 })
     if (this.#workers.size === this.#count) this.#complete = true
   }
 
@@ -154,14 +154,14 @@ export class AllWorkers implements Shown {
   }
 
   /** The answers of all workers to a call, those of the workers that did not answer in time are missing. */
-  async #ask<N extends keyof Part>(
+  async #ask<N extends keyof WorkerApi>(
     name: N,
-    argumentsFor: (worker: Worker) => Parameters<Part[N]>,
+    argumentsFor: (worker: Worker) => Parameters<WorkerApi[N]>,
     ms = ANSWER_MS,
-  ): Promise<Map<Worker, Awaited<ReturnType<Part[N]>>>> {
-    const answers = new Map<Worker, Awaited<ReturnType<Part[N]>>>()
+  ): Promise<Map<Worker, Awaited<ReturnType<WorkerApi[N]>>>> {
+    const answers = new Map<Worker, Awaited<ReturnType<WorkerApi[N]>>>()
     const ask = async (worker: Worker) => {
-      const answer = await within(worker.link.call(name, ...argumentsFor(worker)), ms)
+      const answer = await within(worker.peer.call(name, ...argumentsFor(worker)), ms)
       if (answer !== undefined) answers.set(worker, answer)
     }
     const asked = [...this.#workers.values()]
@@ -173,12 +173,12 @@ export class AllWorkers implements Shown {
   }
 
   /** Asks a worker for what any of them can do. Undefined when none runs, or it does not answer in time. */
-  async #askAny<N extends keyof Part>(
+  async #askAny<N extends keyof WorkerApi>(
     name: N,
-    ...args: Parameters<Part[N]>
-  ): Promise<Awaited<ReturnType<Part[N]>> | undefined> {
+    ...args: Parameters<WorkerApi[N]>
+  ): Promise<Awaited<ReturnType<WorkerApi[N]>> | undefined> {
     const [first] = [...this.#workers.values()].sort((a, b) => Number(a.late) - Number(b.late) || byNumber(a, b))
-    return first && within(first.link.call(name, ...args), ANY_MS)
+    return first && within(first.peer.call(name, ...args), ANY_MS)
   }
 
   // ---- what the listener is given -----------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ export class AllWorkers implements Shown {
     const read = await Promise.all(
       [...this.#workers.values()]
         .filter(worker => of(worker).length > 0)
-        .map(worker => within(worker.link.call('rows', of(worker)), ANSWER_MS)),
+        .map(worker => within(worker.peer.call('rows', of(worker)), ANSWER_MS)),
     )
     if (busiest.size === 0 || read.includes(undefined)) return { rows: [], total, failed: true }
     const rows = read

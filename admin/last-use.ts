@@ -4,12 +4,12 @@ import { lastUses, type Store } from '../core/ports/store.ts'
 const KEPT_MS = 60_000
 const MOST_KEPT = 1000
 
-interface Kept {
+interface CachedUses {
   readonly at: number
   readonly keys: string
   readonly answer: Promise<ReadonlyMap<string, number>>
 }
-const caches = new WeakMap<Store, Map<string, Kept>>()
+const caches = new WeakMap<Store, Map<string, CachedUses>>()
 
 /**
  * By key: the beginning of the hour in which it was last used, Unix ms. Rejects with StoreUnavailable.

@@ -8,10 +8,10 @@ import { isAbsolute, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Metrics } from '../admin/metrics.ts'
 import { Observer } from '../admin/observer.ts'
-import { type Part, partOf } from '../admin/part.ts'
 import { type Admin, addressOf } from '../admin/server.ts'
 import { SpendWatch } from '../admin/spend-watch.ts'
 import type { GatewayFacts, GatewayView } from '../admin/view.ts'
+import { type WorkerApi, workerApi } from '../admin/worker-api.ts'
 import type { ConfigError } from '../config/load.ts'
 import { RETIRED_API } from '../config/pipelines.ts'
 import type { Names } from '../config/retired.ts'
@@ -69,7 +69,7 @@ export interface GatewayOptions {
   /** Number of this process among `server.workers`, from 1. */
   worker?: number
   /** Called once it listens, instead of starting an admin listener: another process has one for all workers. */
-  onPart?(part: Part, facts: GatewayFacts): void
+  onWorkerApi?(api: WorkerApi, facts: GatewayFacts): void
   /** Asks once for all workers which names accounts of the store use; by default each process asks by itself. */
   usersOf?(names: Names): Promise<NameUsers[]>
   /** Names this process in leases and journals. */
@@ -288,7 +288,7 @@ class RunningGateway implements Gateway {
   }
 
   async #listen(generations: Generations, accounts: StoredAccounts): Promise<void> {
-    const { log, worker, admin, listen, listener, sharePort, onPart } = this.#options
+    const { log, worker, admin, listen, listener, sharePort, onWorkerApi } = this.#options
     const clock = this.#clock
     const current = this.#current
     const { config } = current
@@ -315,7 +315,7 @@ class RunningGateway implements Gateway {
     const sources = adminSources(view, this.#metrics, this.#observer, request =>
       answerRoute(current, this.#shared, clock, request),
     )
-    if (onPart) onPart(partOf(sources), view.facts)
+    if (onWorkerApi) onWorkerApi(workerApi(sources), view.facts)
     else this.#admin = await openAdmin(sources, config.server.admin, admin)
   }
 

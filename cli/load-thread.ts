@@ -1,6 +1,6 @@
 /**
  * The thread in which a reload reads, parses and checks the configuration, so that a large file does not hold up the
- * event loop. It answers a `LoadTask` with a `Head`, and each `next` with a `Part`.
+ * event loop. It answers a `LoadTask` with a `Head`, and each `next` with a `Slice`.
  */
 import { parentPort } from 'node:worker_threads'
 import type { ConfigError } from '../config/load.ts'
@@ -23,7 +23,7 @@ export interface Head {
   config?: GatewayConfig
 }
 /** Further answers: organizations in the order of the file. None: there are no more. */
-export type Part = OrganizationConfig[]
+export type Slice = OrganizationConfig[]
 
 /** The receiver needs about a millisecond for this many. */
 const SLICE = 100
@@ -33,7 +33,7 @@ let organizations: OrganizationConfig[] = []
 let sent = 0
 port.on('message', async (asked: LoadTask | 'next') => {
   if (asked === 'next') {
-    port.postMessage(organizations.slice(sent, sent + SLICE) satisfies Part)
+    port.postMessage(organizations.slice(sent, sent + SLICE) satisfies Slice)
     sent += SLICE
     if (sent - SLICE >= organizations.length) organizations = []
     return

@@ -12,7 +12,7 @@ import { AUTH_PACKAGES } from '../providers/auth/settings.ts'
 import { dialects } from '../providers/index.ts'
 import { PRESETS } from '../providers/presets.ts'
 import { surfaces } from '../surfaces/index.ts'
-import type { Head, LoadTask, Part } from './load-thread.ts'
+import type { Head, LoadTask, Slice } from './load-thread.ts'
 
 /** Loads and checks the configuration at `path`. Faults in it are returned and not thrown. */
 export function load(
@@ -46,9 +46,9 @@ export async function loadAside(
     }
     for (;;) {
       thread.postMessage('next')
-      const part = await answer<Part>(thread)
-      if (part.length === 0) break
-      for (const organization of part) {
+      const slice = await answer<Slice>(thread)
+      if (slice.length === 0) break
+      for (const organization of slice) {
         const old = before.organizations[organization.id]
         config.organizations[organization.id] = old && isDeepStrictEqual(old, organization) ? old : organization
       }

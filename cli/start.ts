@@ -150,7 +150,9 @@ async function run(file: string, { log, watch, worker, terminal, warn }: RunOpti
       log,
       configureLog: log.configure,
       watch,
-      ...(worker === undefined ? {} : { worker, sharePort: true, onPart: tellListening, usersOf: usersByPrimary() }),
+      ...(worker === undefined
+        ? {}
+        : { worker, sharePort: true, onWorkerApi: tellListening, usersOf: usersByPrimary() }),
     })
   } catch (error) {
     if (error instanceof ConfigRefused) throw new Failure(error.message)

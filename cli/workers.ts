@@ -5,9 +5,9 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { join } from 'node:path'
-import { answering, Link, type Send } from '../admin/link.ts'
-import type { Part } from '../admin/part.ts'
+import { answering, Peer, type Send } from '../admin/peer.ts'
 import type { GatewayFacts } from '../admin/view.ts'
+import type { WorkerApi } from '../admin/worker-api.ts'
 import type { Names } from '../config/retired.ts'
 import type { NameUsers } from '../core/ports/accounts.ts'
 import type { Terminal } from './terminal.ts'
@@ -43,8 +43,8 @@ function hear(take: (message: unknown) => void): void {
 }
 
 /** Notifies the supervisor that this process listens, and answers its questions from now on. */
-export function tellListening(part: Part, facts: GatewayFacts): void {
-  hear(answering(part, tell))
+export function tellListening(api: WorkerApi, facts: GatewayFacts): void {
+  hear(answering(api, tell))
   tell({ listening: facts })
 }
 
@@ -53,9 +53,9 @@ type Primary = { usersOf(names: Names): Promise<NameUsers[]> }
 
 /** Asks the primary process which names accounts of the store use, so that all workers get one answer. */
 export function usersByPrimary(): Primary['usersOf'] {
-  const link = new Link<Primary>(tell)
-  hear(message => link.receive(message))
-  return names => link.call('usersOf', names)
+  const peer = new Peer<Primary>(tell)
+  hear(message => peer.receive(message))
+  return names => peer.call('usersOf', names)
 }
 
 /**
@@ -84,7 +84,7 @@ export function watchParent(gone: () => void, env: Record<string, string | undef
 /** Who wants to know which workers there are. */
 export interface Watcher {
   started(number: number): void
-  joined(number: number, link: Link<Part>, facts: GatewayFacts): void
+  joined(number: number, peer: Peer<WorkerApi>, facts: GatewayFacts): void
   left(number: number): void
   /** Which of the names accounts of the store use, for the worker with this number. */
   usersOf(number: number, names: Names): Promise<NameUsers[]>
@@ -127,7 +127,7 @@ export function supervise({ count, args, terminal, watcher, onServing }: Supervi
     let up = false
     let facts: GatewayFacts | undefined
     const send = (message: unknown) => void worker.send(message as object, () => {})
-    const link = new Link<Part>(send)
+    const peer = new Peer<WorkerApi>(send)
     const primary: Primary = { usersOf: names => watcher.usersOf(number, names) }
     const answer = answering(primary, send)
     workers.set(number, worker)
@@ -137,19 +137,19 @@ export function supervise({ count, args, terminal, watcher, onServing }: Supervi
       const { listening } = message as { listening?: GatewayFacts }
       if (listening) {
         facts = listening
-        watcher.joined(number, link, facts)
+        watcher.joined(number, peer, facts)
       } else if (message === SERVING) {
         up = true
         if (!served && facts) onServing(facts)
         served = true
       } else {
-        link.receive(message)
+        peer.receive(message)
         answer(message)
       }
     })
     worker.on('exit', (exitCode, signal) => {
       workers.delete(number)
-      link.close()
+      peer.close()
       watcher.left(number)
       if (stopping || (!served && exitCode)) {
         // The exit code of a worker that was stopped before it served means nothing.

@@ -4,12 +4,12 @@
  */
 
 import {
-  advertise,
   type ErrorCode,
   type ErrorInit,
   GatewayError,
   printable,
   retryHeaders,
+  setRetryAfter,
 } from '../core/canon/errors.ts'
 import { type Chain, handshakeChain, takesMessages } from '../core/engine/chain.ts'
 import { type ExchangeHost, RunningExchange } from '../core/engine/exchange/index.ts'
@@ -279,7 +279,7 @@ export class Ingress {
   ): void {
     const error = new GatewayError(code, init)
     const form = surface ?? this.#options.callersSurface(incoming)
-    advertise(error, () => this.#options.random())
+    setRetryAfter(error, () => this.#options.random())
     const id = requestId()
     const headers: [string, string][] = [
       ['content-type', 'application/json'],

@@ -99,7 +99,7 @@ export const idempotency = definePlugin({
         done.catch(error => context.log.warn({ err: error }, 'idempotency record not written'))
     }
 
-    function judge(x: Exchange, key: string, state: IdempotencyState): undefined | Reply {
+    function answerTo(x: Exchange, key: string, state: IdempotencyState): undefined | Reply {
       switch (state.state) {
         case 'first':
           record(x, key)
@@ -183,7 +183,7 @@ export const idempotency = definePlugin({
           .digest('base64url')
         const organization = x.get(identity).organization.id
         const state = store.begin(organization, key, fingerprint, x.id, keep, x.clock.now(), () => end(x))
-        return state instanceof Promise ? state.then(found => judge(x, key, found)) : judge(x, key, state)
+        return state instanceof Promise ? state.then(found => answerTo(x, key, found)) : answerTo(x, key, state)
       },
       onResponseEnd(x) {
         if (!x.peek(recording)) return undefined

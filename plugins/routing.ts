@@ -86,69 +86,69 @@ function planned(
   let way = wayFor(x, conversation, input)
   let keepsFirstCall = false
   // Where no backend can be told to make one call, the gateway keeps the first (decision 59).
-  if (!isServed(way.judged) && requirementsOf(conversation).needs.has('single_tool_call')) {
-    const untold = wayFor(x, { ...conversation, parallelToolCalls: true }, input)
-    if (isServed(untold.judged)) {
-      way = untold
+  if (!isServed(way.suited) && requirementsOf(conversation).needs.has('single_tool_call')) {
+    const instead = wayFor(x, { ...conversation, parallelToolCalls: true }, input)
+    if (isServed(instead.suited)) {
+      way = instead
       keepsFirstCall = true
     }
   }
   x.set(plan, { search: way.search, keepsFirstCall, input, ...(compaction && { compaction }) })
   if (way.conversation !== conversation) x.set(upstreamConversation, way.conversation)
-  return choose(x, way.conversation, way.judged)
+  return choose(x, way.conversation, way.suited)
 }
 
 /** How a request can be served. */
 interface Way {
   conversation: Conversation
-  judged: Judged
+  suited: Suitability
   /** How its hosted search is run; null without one. */
   search: SearchPlan | null
 }
 
 function wayFor(x: Exchange, conversation: Conversation, tokens: number): Way {
-  const judged = judge(x, conversation, tokens)
+  const suited = suitability(x, conversation, tokens)
   const hosted = x.peek(hostedSearch)
   const search = hosted?.native(conversation) ?? null
-  const form = search && !isServed(judged) ? hosted!.asFunction(conversation) : null
+  const form = search && !isServed(suited) ? hosted!.asFunction(conversation) : null
   // No backend searches by itself: the gateway runs the search, and the model sees a function (decisions 34).
-  const ours = form && judge(x, form.conversation, tokens)
+  const ours = form && suitability(x, form.conversation, tokens)
   return form && ours && isServed(ours)
-    ? { conversation: form.conversation, judged: ours, search: form.plan }
-    : { conversation, judged, search }
+    ? { conversation: form.conversation, suited: ours, search: form.plan }
+    : { conversation, suited, search }
 }
 
 /** Which backends can serve a conversation, as it is or with its media fetched. */
-function judge(x: Exchange, conversation: Conversation, tokens: number): Judged {
-  const judged: Judged = { fit: new Set(), lacksBytes: new Map(), why: new Map() }
+function suitability(x: Exchange, conversation: Conversation, tokens: number): Suitability {
+  const suited: Suitability = { fit: new Set(), lacksBytes: new Map(), why: new Map() }
   for (const alike of choicesOf(x.get(model)).alike) {
     const { one } = alike
     const dialect = dialectOf(one)
     const over = overWindow(one, tokens)
     const reason = over ?? unfitFor(conversation, one, dialect)
     if (!reason) {
-      judged.fit.add(alike)
+      suited.fit.add(alike)
       continue
     }
-    judged.why.set(alike, reason)
+    suited.why.set(alike, reason)
     if (over || !dialect.bytesOnly) continue
     const lacking = x.peek(mediaFetch)?.lacking(conversation, dialect.bytesOnly)
-    if (lacking && !unfitFor(lacking.whole, one, dialect)) judged.lacksBytes.set(alike, lacking.wanted)
+    if (lacking && !unfitFor(lacking.whole, one, dialect)) suited.lacksBytes.set(alike, lacking.wanted)
   }
-  return judged
+  return suited
 }
 
 function choose(
   x: Exchange,
   conversation: Conversation,
-  judged: Judged,
+  suited: Suitability,
 ): undefined | Reply | Promise<undefined | Reply> {
-  const { fit, lacksBytes, why } = judged
-  if (!isServed(judged)) return why.size > 0 ? refusal(x, conversation, why) : noBackend()
+  const { fit, lacksBytes, why } = suited
+  if (!isServed(suited)) return why.size > 0 ? refusal(x, conversation, why) : noBackend()
   if (lacksBytes.size > 0) {
     const first = inOrder(x, conversation, new Set([...fit, ...lacksBytes.keys()]))[0]
     const wanted = first && lacksBytes.get(choicesOf(x.get(model)).of(first))
-    if (wanted) return withBytes(x, conversation, judged, wanted)
+    if (wanted) return withBytes(x, conversation, suited, wanted)
   }
   x.set(candidates, inOrder(x, conversation, fit))
   return undefined
@@ -179,7 +179,7 @@ function refusal(x: Exchange, conversation: Conversation, why: ReadonlyMap<Alike
 async function withBytes(
   x: Exchange,
   conversation: Conversation,
-  { fit }: Judged,
+  { fit }: Suitability,
   wanted: readonly WantedMedia[],
 ): Promise<undefined | Reply> {
   const fetched = await x.get(mediaFetch).fetch(x, conversation, wanted)
@@ -196,12 +196,12 @@ async function withBytes(
   if (typeof tokens !== 'number') return tokens
   const over = count?.over(tokens)
   if (over) return over
-  const judged = judge(x, fetched.whole, tokens)
+  const suited = suitability(x, fetched.whole, tokens)
   // A fetched file may have a type that no backend takes.
-  if (judged.fit.size === 0) return refusal(x, fetched.whole, judged.why)
+  if (suited.fit.size === 0) return refusal(x, fetched.whole, suited.why)
   x.set(plan, { ...x.get(plan), input: Math.max(tokens, x.get(estimate).input) + added })
   x.set(upstreamConversation, fetched.whole)
-  x.set(candidates, inOrder(x, conversation, judged.fit))
+  x.set(candidates, inOrder(x, conversation, suited.fit))
   return undefined
 }
 
@@ -220,7 +220,7 @@ function takesSeed(backend: Backend): boolean {
   return dialectOf(backend).seeds?.(backend) === true
 }
 
-interface Judged {
+interface Suitability {
   fit: Set<Alike>
   /** Backends that could serve the conversation if the gateway fetched its media, with the files to fetch. */
   lacksBytes: Map<Alike, readonly WantedMedia[]>
@@ -228,7 +228,7 @@ interface Judged {
   why: Map<Alike, Unfit>
 }
 
-function isServed({ fit, lacksBytes }: Judged): boolean {
+function isServed({ fit, lacksBytes }: Suitability): boolean {
   return fit.size > 0 || lacksBytes.size > 0
 }
 

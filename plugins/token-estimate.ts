@@ -31,7 +31,7 @@ export const tokenEstimate = definePlugin({
     // The tables are built on first use: build them at start, so that the first request does not wait.
     countTokens('')
 
-    function judge(x: Exchange, input: number): undefined | Reply {
+    function accept(x: Exchange, input: number): undefined | Reply {
       x.set(estimate, { input })
       x.peek(recent)?.prompt.learnArguments(x.get(conversation))
       return terminal.advisory ? undefined : over(x, input)
@@ -66,16 +66,16 @@ export const tokenEstimate = definePlugin({
         const large = largeArguments(said)
         if (large.length === 0) {
           const prompt = new PromptCount(said, known)
-          if (prompt.size <= SYNC_LIMIT) return judge(x, prompt.now(media))
+          if (prompt.size <= SYNC_LIMIT) return accept(x, prompt.now(media))
           return inThreads(
             x,
-            async (signal, owner) => judge(x, await prompt.inPool(media, signal, meterPool(), owner)),
+            async (signal, owner) => accept(x, await prompt.inPool(media, signal, meterPool(), owner)),
             BUSY,
           )
         }
         const whole = async (signal: AbortSignal, owner: string) => {
           x.set(writtenArguments, await write(large, signal, owner))
-          return judge(x, await new PromptCount(said, known).inPool(media, signal, meterPool(), owner))
+          return accept(x, await new PromptCount(said, known).inPool(media, signal, meterPool(), owner))
         }
         return inThreads(x, whole, BUSY)
       },

@@ -151,12 +151,12 @@ export const validation = definePlugin({
     /** A small body of many values takes as long as a large one: what is done at once for each value adds up. */
     async function parseDense(x: Exchange, shape: JsonBytes): Promise<undefined | Reply> {
       await longTurns.next(tenantOf(x), disconnection(x))
-      return judge(x, parseHere(x, shape), shape.bytes)
+      return checkBody(x, parseHere(x, shape), shape.bytes)
     }
 
-    async function judgeDense(x: Exchange, turn: JsonOutline): Promise<undefined | Reply> {
+    async function checkDenseBody(x: Exchange, turn: JsonOutline): Promise<undefined | Reply> {
       await longTurns.next(tenantOf(x), disconnection(x))
-      return judge(x, turn.value, turn.bytes)
+      return checkBody(x, turn.value, turn.bytes)
     }
 
     /**
@@ -176,7 +176,7 @@ export const validation = definePlugin({
       const exactAt = exactArguments(x, shape)
       if (bytes.length + (exactAt ? EXACT_NODE_BYTES : NODE_BYTES) * shape.nodes <= PARSE_TEXT_HERE) {
         await loopTurns.next(owner)
-        return judge(x, parseHere(x, shape), bytes)
+        return checkBody(x, parseHere(x, shape), bytes)
       }
       const disconnected = disconnection(x)
       const leave = await heavy.enter(owner, disconnected)
@@ -185,7 +185,7 @@ export const validation = definePlugin({
         x.set(requestBody, body)
         if (Verbatim.pays(shape)) x.set(verbatim, Verbatim.of(body, shape))
         if (exact) replaceAt(value, exactAt!, exact.map(parseExactly))
-        return judge(x, value, body)
+        return checkBody(x, value, body)
       } catch (error) {
         if (error instanceof MeterBusy) return busy()
         if (error instanceof SyntaxError) return notJson(false)
@@ -196,7 +196,7 @@ export const validation = definePlugin({
       }
     }
 
-    function judge(x: Exchange, value: unknown, bytes: Uint8Array): undefined | Reply {
+    function checkBody(x: Exchange, value: unknown, bytes: Uint8Array): undefined | Reply {
       const surface = x.surface!
       if (typeof value !== 'object' || value === null || Array.isArray(value)) {
         if (!advisory || value === undefined || !surface.looseBody) return notJson(bytes.length === 0)
@@ -249,14 +249,16 @@ export const validation = definePlugin({
         const bytes = x.get(requestBody)
         const turn = keeps ? nextTurn(x, bytes) : undefined
         if (turn)
-          return overShape(turn) ?? (turn.nodes > DENSE_NODES ? judgeDense(x, turn) : judge(x, turn.value, bytes))
+          return (
+            overShape(turn) ?? (turn.nodes > DENSE_NODES ? checkDenseBody(x, turn) : checkBody(x, turn.value, bytes))
+          )
         if (bytes.length > PARSE_HERE) return parseLarge(x, bytes)
         const shape = new JsonBytes(bytes)
         shape.readAll()
         if (shape.nodes > EXACT_NODES_HERE && exactArguments(x, shape)) return parseLarge(x, bytes)
         const over = overShape(shape)
         if (over) return over
-        return shape.nodes > DENSE_NODES ? parseDense(x, shape) : judge(x, parseHere(x, shape), bytes)
+        return shape.nodes > DENSE_NODES ? parseDense(x, shape) : checkBody(x, parseHere(x, shape), bytes)
       },
       onResponseHead(x, head) {
         const stripped = x.peek(strippedFields)

@@ -107,7 +107,7 @@ const MAX_UNREPLICATED = 100_000
  * One exchange from its intent until the sink has its row; or charges that were settled apart from their row. The same
  * object is the journal's open item and the sink's entry.
  */
-class Kept implements Entry, Item {
+class PendingEntry implements Entry, Item {
   readonly id: string
   kind: RecordKind
   json: string
@@ -157,19 +157,19 @@ export class JournaledLedger implements Ledger {
   #options: JournaledLedgerOptions
   #group: number
   /** Intents without an outcome, by request id. */
-  #open = new IdMap<Kept>()
+  #open = new IdMap<PendingEntry>()
   /** The intents of this event-loop turn. They share one append with `#ended`. */
-  #opened: Kept[] = []
+  #opened: PendingEntry[] = []
   /** The rows and charges that were completed in this event-loop turn. */
-  #ended: Kept[] = []
+  #ended: PendingEntry[] = []
   /** Settled by the append of this event-loop turn; undefined when the turn has nothing to write. */
   #turn: PromiseWithResolvers<undefined> | undefined
   /** Journaled rows and charges that the sink has not taken yet, oldest first. */
-  #queue: Kept[] = []
+  #queue: PendingEntry[] = []
   /** Ids of delivered rows that the journal does not have as delivered yet. */
   #unnoted: string[] = []
   /** Rows and charges that the sink has taken, and no replica has yet, oldest first; through which connection. */
-  #unreplicated: Kept[] = []
+  #unreplicated: PendingEntry[] = []
   #connection: unknown
   /** This many at the front of the queue were offered before. */
   #offered = 0
@@ -226,7 +226,7 @@ export class JournaledLedger implements Ledger {
    */
   intent(row: LedgerIntent): undefined | Promise<undefined> {
     const id = row.request_id
-    const kept = new Kept(id, 'i', intentJson(row))
+    const kept = new PendingEntry(id, 'i', intentJson(row))
     if (!this.#open.add(id, kept)) throw new Error(`a second ledger intent for ${id}`)
     if (this.#options.journal === null) return undefined
     this.#opened.push(kept)
@@ -259,7 +259,7 @@ export class JournaledLedger implements Ledger {
     if (row) row.charges = charges
     else {
       const record: ChargeRecord = { request_id: id, organization, charges }
-      this.#ended.push(new Kept(id, 's', JSON.stringify(record)))
+      this.#ended.push(new PendingEntry(id, 's', JSON.stringify(record)))
     }
     // An open row needs this too. Its outcome may still come in this turn, and then the append must run before the
     // work that the limit engine schedules after this call.
@@ -274,7 +274,7 @@ export class JournaledLedger implements Ledger {
     }
     const row = this.#ended.findLast(kept => kept.id === id) ?? this.#open.get(id)
     if (row) row.also = also
-    else this.#ended.push(new Kept(id, also.kind, also.json))
+    else this.#ended.push(new PendingEntry(id, also.kind, also.json))
     this.#thisTurn()
   }
 
@@ -363,8 +363,8 @@ export class JournaledLedger implements Ledger {
 
   /** Handles a failed append: rejects the intents of the turn, and offers the completed rows from memory. */
   #unwritten(
-    opened: readonly Kept[],
-    ended: readonly Kept[],
+    opened: readonly PendingEntry[],
+    ended: readonly PendingEntry[],
     turn: PromiseWithResolvers<undefined>,
     error: Error,
   ): void {
@@ -382,7 +382,7 @@ export class JournaledLedger implements Ledger {
   }
 
   /** Queues rows for the sink, and starts a delivery when a whole group waits. */
-  #offer(ended: readonly Kept[]): void {
+  #offer(ended: readonly PendingEntry[]): void {
     const since = this.#options.clock.now()
     for (const kept of ended) {
       kept.since = since
@@ -438,7 +438,7 @@ export class JournaledLedger implements Ledger {
   }
 
   /** Writes the first of the queue, which are this group. */
-  async #write(group: readonly Kept[]): Promise<void> {
+  async #write(group: readonly PendingEntry[]): Promise<void> {
     const { sink } = this.#options
     // The sink recognizes repeated rows of its last offer only. This offer makes it forget the one before, so the
     // journal must first have that one as delivered, unless rows of it may be offered again.
@@ -490,7 +490,7 @@ export class JournaledLedger implements Ledger {
     this.#unreplicated = []
   }
 
-  #delivered(group: readonly Kept[]): void {
+  #delivered(group: readonly PendingEntry[]): void {
     const { journal } = this.#options
     if (!journal) return
     if (this.#options.noteDelivered) {

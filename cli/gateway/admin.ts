@@ -3,10 +3,10 @@ import { AccountReader } from '../../admin/accounts.ts'
 import { answerApi, noteRefusedToken } from '../../admin/api.ts'
 import type { Metrics } from '../../admin/metrics.ts'
 import type { Observer } from '../../admin/observer.ts'
-import type { PartSources } from '../../admin/part.ts'
 import { type Admin, startAdmin } from '../../admin/server.ts'
 import { Snapshots } from '../../admin/snapshot.ts'
 import type { GatewayView } from '../../admin/view.ts'
+import type { WorkerSources } from '../../admin/worker-api.ts'
 import type { AdminConfig, GatewayConfig } from '../../config/types.ts'
 import { directoryOf } from '../../plugins/shared/directory.ts'
 
@@ -14,8 +14,8 @@ export function adminSources(
   view: GatewayView,
   metrics: Metrics,
   { recent, use }: Observer,
-  route: PartSources['route'],
-): PartSources {
+  route: WorkerSources['route'],
+): WorkerSources {
   const { clock, store, current, shared, accounts, ready } = view
   metrics.expose(view)
   const organizations = (): GatewayConfig['organizations'] => {
@@ -44,7 +44,7 @@ export function adminSources(
 
 /** @param listen overrides the address of the configuration */
 export function openAdmin(
-  sources: PartSources,
+  sources: WorkerSources,
   admin: AdminConfig,
   listen: { host?: string; port?: number } = {},
 ): Promise<Admin> {

@@ -290,7 +290,7 @@ export class GatewayError extends Error {
   /** The wait before a retry in milliseconds, before jitter (ERR-4); null when there are no retry headers. */
   readonly horizonMs: number | null
   /**
-   * The wait that the client is told, in milliseconds. `advertise` sets it once, so that header, details and frame
+   * The wait that the client is told, in milliseconds. `setRetryAfter` sets it once, so that header, details and frame
    * agree (ERR-3).
    */
   retryAfterMs: number | undefined
@@ -343,7 +343,7 @@ export function asGatewayError(error: unknown): GatewayError {
   })
 }
 
-/** The members of an error body that all surfaces share (ERR-1, wire.md E.1). Call `advertise` first. */
+/** The members of an error body that all surfaces share (ERR-1, wire.md E.1). Call `setRetryAfter` first. */
 export function errorMembers(error: GatewayError, requestId: string): Record<string, unknown> {
   const members: Record<string, unknown> = {
     message: error.message,
@@ -363,22 +363,22 @@ export function errorMembers(error: GatewayError, requestId: string): Record<str
 }
 
 /**
- * Sets the advertised wait of an error, once: its horizon, lengthened by a random 0–25 %, by at most 30 s, and never
- * shortened; a horizon of 60 s or less stays at or below 60 s (ERR-4).
+ * Sets the wait that clients are told, once: `horizonMs` and a random 0–25 % of it, at most 30 s more, and never
+ * less; a wait of 60 s or less stays at or below 60 s (ERR-4).
  * @param random uniform in [0, 1)
  */
-export function advertise(error: GatewayError, random: () => number): void {
+export function setRetryAfter(error: GatewayError, random: () => number): void {
   if (error.horizonMs === null || error.retryAfterMs !== undefined) return
   // Whole microseconds, rounded up, so that header, details and frame show the same digits.
-  error.retryAfterMs = Math.ceil(lengthen(error.horizonMs, random()) * 1000) / 1000
+  error.retryAfterMs = Math.ceil(withJitter(error.horizonMs, random()) * 1000) / 1000
 }
 
 /**
- * The computation of `advertise` (ERR-4).
+ * The wait with its random share (ERR-4).
  * @param r uniform in [0, 1)
- * @returns the wait to advertise, in milliseconds, at least 1
+ * @returns the wait to report, in milliseconds, at least 1
  */
-export function lengthen(horizonMs: number, r: number): number {
+export function withJitter(horizonMs: number, r: number): number {
   const computed = Math.max(1, horizonMs)
   // The random share is of the bounded quarter: bounded afterwards, nearly every wait beyond two minutes would be 30 s
   // longer, and all clients of one exhausted day would retry in the same second.
@@ -386,7 +386,7 @@ export function lengthen(horizonMs: number, r: number): number {
   return computed <= 60_000 ? Math.min(longer, 60_000) : longer
 }
 
-/** The retry headers of an error (ERR-3, ERR-5, ERR-10). Call `advertise` first. */
+/** The retry headers of an error (ERR-3, ERR-5, ERR-10). Call `setRetryAfter` first. */
 export function retryHeaders(error: GatewayError): Record<string, string> {
   const headers: Record<string, string> = {}
   const ms = error.retryAfterMs

@@ -11,20 +11,20 @@ import type { FinishEvent, ProviderUsage, StreamEvent } from '../canon/events.ts
 import { JsonNesting } from '../tools/json-text.ts'
 
 /** The events of one call, or the events between two calls. */
-interface Lane {
+interface EventGroup {
   /** Index of the call; -1 for everything that is not a call. */
   call: number
-  /** Its events, while an earlier lane is open. */
+  /** Its events, while an earlier group is open. */
   waiting: StreamEvent[]
-  /** Follows the arguments of a function call, to see when they are complete. Null for all other lanes. */
+  /** Follows the arguments of a function call, to see when they are complete. Null for all other groups. */
   json: JsonNesting | null
-  /** True once the provider has ended the call. Always true of a lane that is not a call. */
+  /** True once the provider has ended the call. Always true of a group that is not a call. */
   ended: boolean
 }
 
 export class Sequencer {
-  /** The first lane is open: its events pass at once. Those of the others wait. */
-  #lanes: Lane[] = []
+  /** The first group is open: its events pass at once. Those of the others wait. */
+  #groups: EventGroup[] = []
   /** Calls that have ended. */
   #calls = 0
   /** True while a reasoning item is open. */
@@ -53,37 +53,37 @@ export class Sequencer {
         this.#pass(event)
         return
       case 'tool_call': {
-        const lane: Lane = {
+        const group: EventGroup = {
           call: event.index,
           waiting: [],
           json: event.kind === 'function' ? new JsonNesting() : null,
           ended: false,
         }
         this.#closeIfComplete()
-        this.#lanes.push(lane)
-        this.#deliver(lane, event)
+        this.#groups.push(group)
+        this.#deliver(group, event)
         return
       }
       case 'tool_args':
       case 'tool_end': {
-        const lane = this.#lane(event.index)
-        if (!lane) return
-        if (event.type === 'tool_end') lane.ended = true
+        const group = this.#group(event.index)
+        if (!group) return
+        if (event.type === 'tool_end') group.ended = true
         else {
-          lane.json?.push(event.text)
-          if (event.text !== '') this.#deliver(lane, event)
+          group.json?.push(event.text)
+          if (event.text !== '') this.#deliver(group, event)
         }
-        if (event.type === 'tool_end' && lane === this.#lanes[0]) this.#closeOpen()
+        if (event.type === 'tool_end' && group === this.#groups[0]) this.#closeOpen()
         return
       }
       default: {
-        if (this.#lanes.length > 0) {
+        if (this.#groups.length > 0) {
           this.#closeIfComplete()
-          if (this.#lanes.length > 0) {
-            let last = this.#lanes.at(-1)!
+          if (this.#groups.length > 0) {
+            let last = this.#groups.at(-1)!
             if (last.call !== -1) {
               last = { call: -1, waiting: [], json: null, ended: true }
-              this.#lanes.push(last)
+              this.#groups.push(last)
             }
             last.waiting.push(event)
             return
@@ -129,43 +129,43 @@ export class Sequencer {
    */
   flush(finish?: FinishEvent): void {
     const cut = finish !== undefined && finish.reason !== 'stop' && finish.reason !== 'tool_calls'
-    while (this.#lanes.length > 0) {
-      const lane = this.#lanes[0]!
-      if (lane.call !== -1 && cut && !lane.ended && !(lane.json?.closed ?? false)) return
+    while (this.#groups.length > 0) {
+      const group = this.#groups[0]!
+      if (group.call !== -1 && cut && !group.ended && !(group.json?.closed ?? false)) return
       this.#closeOpen()
     }
     if (this.#reasoning) this.#endReasoning()
   }
 
-  #lane(call: number): Lane | undefined {
-    for (const lane of this.#lanes) if (lane.call === call) return lane
+  #group(call: number): EventGroup | undefined {
+    for (const group of this.#groups) if (group.call === call) return group
     return undefined
   }
 
-  #deliver(lane: Lane, event: StreamEvent): void {
-    if (lane === this.#lanes[0]) this.#item(event)
-    else lane.waiting.push(event)
+  #deliver(group: EventGroup, event: StreamEvent): void {
+    if (group === this.#groups[0]) this.#item(event)
+    else group.waiting.push(event)
   }
 
   #closeIfComplete(): void {
-    const open = this.#lanes[0]
+    const open = this.#groups[0]
     if (open?.json?.closed) this.#closeOpen()
   }
 
-  /** Ends the open lane and opens the next one, with all its waiting events. */
+  /** Ends the open group and opens the next one, with all its waiting events. */
   #closeOpen(): void {
     for (;;) {
-      const lane = this.#lanes.shift()
-      if (!lane) return
-      if (lane.call !== -1) {
+      const group = this.#groups.shift()
+      if (!group) return
+      if (group.call !== -1) {
         this.#calls++
-        this.#pass({ type: 'tool_end', index: lane.call })
+        this.#pass({ type: 'tool_end', index: group.call })
       }
-      const next = this.#lanes[0]
+      const next = this.#groups[0]
       if (!next) return
       for (const event of next.waiting) this.#item(event)
       next.waiting = []
-      if (!next.ended && !(next.json?.closed && this.#lanes.length > 1)) return
+      if (!next.ended && !(next.json?.closed && this.#groups.length > 1)) return
     }
   }
 

@@ -285,7 +285,7 @@ export interface Dialect {
   frames?(contentType: string): FrameReader | null
   /**
    * Maps a non-2xx reply to a gateway error (AUTH-7, ERR-6, ERR-7). The error never repeats upstream text. A
-   * Retry-After of the provider becomes the error's horizon.
+   * Retry-After of the provider is the wait of the error.
    */
   fault(status: number, headers: FaultHeaders, body: string): GatewayError
   /**

@@ -1,7 +1,7 @@
 import { JsonBytes } from './json-bytes.ts'
 
 /** A JSON value in a text, with what `JsonBytes` finds when it reads that value alone. */
-interface Part {
+interface Span {
   from: number
   to: number
   nodes: number
@@ -12,13 +12,13 @@ interface Part {
 }
 
 /** A member of the object. `from` and `to` are those of its value. */
-interface Member extends Part {
+interface Member extends Span {
   name: string
   /**
    * Its elements, where the value is an array of objects. They are counted in place of it, and their places are told
    * from its own, so that they are the same when it moves.
    */
-  elements: readonly Part[] | undefined
+  elements: readonly Span[] | undefined
 }
 
 /** How much of another text may be read anew. */
@@ -71,11 +71,11 @@ export class JsonOutline {
     let deepest = 1
     let respelled = 0
     let long = 0
-    const add = (part: Part, depth: number) => {
-      nodes += part.nodes - 1
-      long += part.long
-      if (depth + part.deepest > deepest) deepest = depth + part.deepest
-      if (part.respelled > 0 && depth + part.respelled > respelled) respelled = depth + part.respelled
+    const add = (span: Span, depth: number) => {
+      nodes += span.nodes - 1
+      long += span.long
+      if (depth + span.deepest > deepest) deepest = depth + span.deepest
+      if (span.respelled > 0 && depth + span.respelled > respelled) respelled = depth + span.respelled
     }
     for (const member of members) {
       const { elements } = member
@@ -114,9 +114,9 @@ export class JsonOutline {
       if (end < 0 || name.includes('\\') || !Object.hasOwn(value, name) || name === '__proto__') return undefined
       at = pastSpace(bytes, end + 1)
       if (bytes[at] !== COLON) return undefined
-      const part = partOf(bytes, pastSpace(bytes, at + 1), EVERYTHING)!
-      part.value = value[name]
-      const member = named(bytes, part, name)
+      const span = spanOf(bytes, pastSpace(bytes, at + 1), EVERYTHING)!
+      span.value = value[name]
+      const member = named(bytes, span, name)
       members.push(member)
       at = pastSpace(bytes, member.to)
     }
@@ -165,21 +165,21 @@ export class JsonOutline {
 
 /** A member whose value is read anew. */
 function readMember(bytes: Uint8Array, member: Member, delta: number, bounds: AnewBounds) {
-  const part = partOf(bytes, pastSpace(bytes, member.from + delta), bounds)
-  if (part === undefined || exceeds(part, MEMBER_DEPTH, bounds)) return undefined
+  const span = spanOf(bytes, pastSpace(bytes, member.from + delta), bounds)
+  if (span === undefined || exceeds(span, MEMBER_DEPTH, bounds)) return undefined
   try {
-    part.value = JSON.parse(textOf(bytes, part.from, part.to))
+    span.value = JSON.parse(textOf(bytes, span.from, span.to))
   } catch {
     return undefined
   }
-  return { member: named(bytes, part, member.name), shared: 0 }
+  return { member: named(bytes, span, member.name), shared: 0 }
 }
 
 /** A member whose value is an array that begins with elements that are known. @param same where the old text differs */
 function readArray(
   bytes: Uint8Array,
   { name, from: oldFrom }: Member,
-  old: readonly Part[],
+  old: readonly Span[],
   same: number,
   delta: number,
   bounds: AnewBounds,
@@ -190,18 +190,18 @@ function readArray(
   const begun = known > 0 ? from + old[known - 1]!.to : from + 1
   const rest = objectsOf(bytes, begun, from, known === 0, bounds)
   if (rest === undefined) return undefined
-  const { parts, end } = rest
-  if (parts.length > 0) {
-    if (parts.some(part => exceeds(part, ELEMENT_DEPTH, bounds))) return undefined
+  const { spans, end } = rest
+  if (spans.length > 0) {
+    if (spans.some(span => exceeds(span, ELEMENT_DEPTH, bounds))) return undefined
     let values: unknown[]
     try {
-      values = JSON.parse(`[${textOf(bytes, from + parts[0]!.from, from + parts.at(-1)!.to)}]`)
+      values = JSON.parse(`[${textOf(bytes, from + spans[0]!.from, from + spans.at(-1)!.to)}]`)
     } catch {
       return undefined
     }
-    for (let i = 0; i < parts.length; i++) parts[i]!.value = values[i]
+    for (let i = 0; i < spans.length; i++) spans[i]!.value = values[i]
   }
-  const elements = [...old.slice(0, known), ...parts]
+  const elements = [...old.slice(0, known), ...spans]
   const member: Member = { ...NOTHING, name, from, to: end, elements, value: elements.map(element => element.value) }
   return { member, shared: begun - from }
 }
@@ -209,18 +209,18 @@ function readArray(
 const NOTHING = { nodes: 0, deepest: 0, respelled: 0, long: 0 }
 
 /** A member of its value. */
-function named(bytes: Uint8Array, part: Part, name: string): Member {
-  const elements = elementsOf(bytes, part)
-  return { ...part, ...(elements && NOTHING), name, elements }
+function named(bytes: Uint8Array, span: Span, name: string): Member {
+  const elements = elementsOf(bytes, span)
+  return { ...span, ...(elements && NOTHING), name, elements }
 }
 
 /** The elements of a value that is an array of objects. */
-function elementsOf(bytes: Uint8Array, { from, value }: Part): readonly Part[] | undefined {
+function elementsOf(bytes: Uint8Array, { from, value }: Span): readonly Span[] | undefined {
   if (!Array.isArray(value)) return undefined
   const found = objectsOf(bytes, from + 1, from, true, EVERYTHING)
   if (found === undefined) return undefined
-  for (const [i, part] of found.parts.entries()) part.value = value[i]
-  return found.parts
+  for (const [i, span] of found.spans.entries()) span.value = value[i]
+  return found.spans
 }
 
 const EVERYTHING: AnewBounds = { bytes: Number.POSITIVE_INFINITY, respelled: Number.POSITIVE_INFINITY }
@@ -233,26 +233,26 @@ const EVERYTHING: AnewBounds = { bytes: Number.POSITIVE_INFINITY, respelled: Num
  */
 function objectsOf(bytes: Uint8Array, at: number, array: number, first: boolean, bounds: AnewBounds) {
   const most = at + bounds.bytes
-  const parts: Part[] = []
+  const spans: Span[] = []
   for (let i = pastSpace(bytes, at); ; ) {
-    if (bytes[i] === BRACKET_END) return { parts, end: i + 1 }
+    if (bytes[i] === BRACKET_END) return { spans, end: i + 1 }
     if (!first) {
       if (bytes[i] !== COMMA) return undefined
       i = pastSpace(bytes, i + 1)
     }
     first = false
     if (bytes[i] !== BRACE || i >= most) return undefined
-    const part = partOf(bytes, i, { ...bounds, bytes: most - i })
-    if (part === undefined) return undefined
-    i = pastSpace(bytes, part.to)
-    part.from -= array
-    part.to -= array
-    parts.push(part)
+    const span = spanOf(bytes, i, { ...bounds, bytes: most - i })
+    if (span === undefined) return undefined
+    i = pastSpace(bytes, span.to)
+    span.from -= array
+    span.to -= array
+    spans.push(span)
   }
 }
 
 /** The value that begins at `at`, without its value; undefined when it is longer than it may be. */
-function partOf(bytes: Uint8Array, at: number, bounds: AnewBounds): Part | undefined {
+function spanOf(bytes: Uint8Array, at: number, bounds: AnewBounds): Span | undefined {
   const scan = new JsonBytes(bytes, at)
   if (!scan.readValue(at + bounds.bytes)) return undefined
   let long = 0
@@ -261,7 +261,7 @@ function partOf(bytes: Uint8Array, at: number, bounds: AnewBounds): Part | undef
   return { from: at, to: scan.at, nodes, deepest, respelled, long, value: undefined }
 }
 
-function exceeds({ respelled }: Part, depth: number, bounds: AnewBounds): boolean {
+function exceeds({ respelled }: Span, depth: number, bounds: AnewBounds): boolean {
   return respelled > 0 && depth + respelled > bounds.respelled
 }
 

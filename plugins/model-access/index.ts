@@ -63,7 +63,7 @@ export const modelAccess = definePlugin({
         if (counts) return undefined
 
         if (advisory) {
-          // No `routing` is below: the capabilities are judged here, but for those of recalled turns.
+          // No `routing` is below: the capabilities are checked here, but for those of recalled turns.
           const lack = x.get(rights)(conversation)
           if (lack) return unsatisfied(found.id, lack)
         } else {

@@ -81,7 +81,7 @@ interface Misses {
 }
 
 /** A key of the store in memory. */
-interface Kept {
+interface CachedKey {
   readonly sha256: string
   readonly found: StoredAccount
   /** What was made of it last; null when the key does not work. */
@@ -103,7 +103,7 @@ interface Account {
   /** Unix ms after which the key does not work; Infinity when it has no end. */
   readonly expires: number
   /** Null for a key of the file. */
-  readonly kept: Kept | null
+  readonly kept: CachedKey | null
   /** It was changed or evicted: who remembers it must ask again. */
   stale: boolean
 }
@@ -139,7 +139,7 @@ export class Directory {
   #source: Source | undefined
   #bounds: DirectoryBounds = { cache: 0, misses: 0 }
   /** By digest; those that were put in first come first. */
-  readonly #kept = new Map<string, Kept>()
+  readonly #kept = new Map<string, CachedKey>()
   readonly #digests = new Map<string, Set<string>>()
   readonly #unknown = new Set<string>()
   /** Digests of keys by the names of organization and key. */
@@ -292,7 +292,7 @@ export class Directory {
     return account
   }
 
-  #keep(kept: Kept): void {
+  #keep(kept: CachedKey): void {
     const { sha256, found } = kept
     this.#kept.set(sha256, kept)
     const { id } = found.organization
@@ -303,7 +303,7 @@ export class Directory {
   }
 
   /** The account in terms of a configuration: its plans and models decide what the key may do. */
-  #accountOf(kept: Kept, accounts: Accounts): Account | null {
+  #accountOf(kept: CachedKey, accounts: Accounts): Account | null {
     kept.used = true
     if (kept.of !== accounts.number) {
       markStale(kept)
@@ -357,7 +357,7 @@ export class Directory {
     this.stats.cached = this.#kept.size
   }
 
-  #forget(kept: Kept): void {
+  #forget(kept: CachedKey): void {
     const { sha256, found } = kept
     markStale(kept)
     this.#kept.delete(sha256)
@@ -579,7 +579,7 @@ function membersIn(settings: string): Record<string, unknown> | null {
   }
 }
 
-function accountOf(identity: Identity, kept: Kept | null): Account {
+function accountOf(identity: Identity, kept: CachedKey | null): Account {
   const { organization, key } = identity
   const expires = key.expires ?? Number.POSITIVE_INFINITY
   // With a raise it is looked at when it is first used, for then it is known what time it is.
@@ -597,7 +597,7 @@ function identityAt(account: Account, now: number): Identity | null {
   return account.identity
 }
 
-function markStale({ account }: Kept): void {
+function markStale({ account }: CachedKey): void {
   if (account && !(account instanceof Unusable)) account.stale = true
 }
 

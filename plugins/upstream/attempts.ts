@@ -212,22 +212,22 @@ export class Attempts implements CallControl {
     const { target } = attempt
     this.#running = null
     if (fault?.oversized) target.state.oversized++
-    const untold = fault && !attempt.begun ? fault : undefined
-    if (error && untold) this.#judge(attempt, error, untold)
+    const unseen = fault && !attempt.begun ? fault : undefined
+    if (error && unseen) this.#recordFault(attempt, error, unseen)
     target.state.ended()
     // The client disconnected before there was an answer. A trial without an end would keep the backend out for ever.
-    if (!attempt.judged) target.breaker.recordNeutral(this.#tenant)
+    if (!attempt.recorded) target.breaker.recordNeutral(this.#tenant)
     target.pool.gate.leave()
     if (!error || this.#sink.closed) return
     this.#last = error
-    if (!untold || this.#sink.headSent) return this.#sink.fail(error, fault)
-    const instead = this.#retry(target, error, FAULTS[untold.kind])
+    if (!unseen || this.#sink.headSent) return this.#sink.fail(error, fault)
+    const instead = this.#retry(target, error, FAULTS[unseen.kind])
     if (instead !== null) this.#sink.fail(instead)
   }
 
   /** What a failure says about the backend's health, and whether others are to leave it alone. */
-  #judge(attempt: AttemptSink, error: GatewayError, fault: CallFault): void {
-    attempt.judged = true
+  #recordFault(attempt: AttemptSink, error: GatewayError, fault: CallFault): void {
+    attempt.recorded = true
     this.#failures++
     const { target } = attempt
     const { breaker, state } = target
@@ -343,7 +343,7 @@ class AttemptSink extends SinkAround {
   readonly target: Target
   readonly startedMono: number
   /** The breaker has been notified of what the attempt says about the backend's health. */
-  judged = false
+  recorded = false
   over = false
   /** An event has been passed on: another backend can't take its place. */
   begun = false
@@ -370,9 +370,9 @@ class AttemptSink extends SinkAround {
     this.#answered = true
     const reason = event.type === 'finish' ? event.reason : null
     if (reason === 'idle_timeout' || reason === 'ceiling_timeout') {
-      this.judged = this.#owner.silent(this, reason === 'idle_timeout')
+      this.recorded = this.#owner.silent(this, reason === 'idle_timeout')
     } else {
-      this.judged = true
+      this.recorded = true
       this.#owner.answered(this)
     }
   }

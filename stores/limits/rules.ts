@@ -98,7 +98,7 @@ export function fits(cell: Cell, level: Level, amount: number): boolean {
  * time until it fits. An amount above the whole capacity never fits: it gets at least a whole window. Concurrency: 1 s.
  * Spend: until the next UTC day or month. Balance: for ever.
  */
-export function horizon(cell: Cell, level: Level, amount: number, now: number): number {
+export function msUntilFits(cell: Cell, level: Level, amount: number, now: number): number {
   if (cell.kind === 'slots') return CONCURRENCY_HORIZON
   if (cell.kind === 'balance') return Number.POSITIVE_INFINITY
   if (cell.kind === 'spend') return Math.max(1, periodStart(cell.period!, level.at + 1) - now)
@@ -178,7 +178,7 @@ export function deniedBy(
 // ---- all cells of a request -----------------------------------------------------------------------------------------
 
 /**
- * Which cell denies: among the advanced levels without room, the one with the longest horizon; the first of several
+ * Which cell denies: among the advanced levels without room, the one with the longest wait; the first of several
  * equal ones. Null when all have room.
  */
 export function denial(
@@ -191,7 +191,7 @@ export function denial(
   let horizonMs = 0
   for (let i = 0; i < cells.length; i++) {
     if (fits(cells[i]!, levels[i]!, amounts[i]!)) continue
-    const wait = horizon(cells[i]!, levels[i]!, amounts[i]!, now)
+    const wait = msUntilFits(cells[i]!, levels[i]!, amounts[i]!, now)
     if (denied < 0 || wait > horizonMs) {
       denied = i
       horizonMs = wait

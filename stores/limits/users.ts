@@ -17,7 +17,7 @@ interface Holder {
   readonly level: Level
 }
 
-export interface Kept<E> {
+export interface KeptUser<E> {
   readonly name: string
   cells: readonly Cell[]
   /** Parallel to `cells`. */
@@ -33,12 +33,12 @@ export interface Placed<E> {
   /** So many requests run in the shared cells. One of them may be this user's, so they count as his. */
   readonly elsewhere: number
   /** Who takes; null: the shared cells. For one who is not kept yet, his entries are made by `enter`. */
-  readonly kept: Kept<E> | null
+  readonly kept: KeptUser<E> | null
   readonly isNew: boolean
   /** Of those used longest ago: who has nothing left to count; who has requests that run; who makes room. */
-  readonly empty: readonly Kept<E>[]
-  readonly running: readonly Kept<E>[]
-  readonly victim: Kept<E> | undefined
+  readonly empty: readonly KeptUser<E>[]
+  readonly running: readonly KeptUser<E>[]
+  readonly victim: KeptUser<E> | undefined
 }
 
 const NOBODY: readonly never[] = []
@@ -52,9 +52,9 @@ export interface EntryMaker<E> {
 
 export class Users<E extends Holder> {
   /** The shared entries, parallel to the cells of the last request. */
-  readonly shared: Kept<E>
+  readonly shared: KeptUser<E>
   /** Those kept, in the order in which they were used. */
-  readonly kept = new Map<string, Kept<E>>()
+  readonly kept = new Map<string, KeptUser<E>>()
   /** When one of them was last asked for, Unix ms. */
   usedAt = 0
   readonly #maker: EntryMaker<E>
@@ -104,9 +104,9 @@ export class Users<E extends Holder> {
       const levels = levelsOf(this.#fit(own, cells, name, now))
       return { levels, elsewhere, kept: own, isNew: false, empty: NOBODY, running: NOBODY, victim: undefined }
     }
-    const empty: Kept<E>[] = []
-    const running: Kept<E>[] = []
-    let idle: Kept<E> | undefined
+    const empty: KeptUser<E>[] = []
+    const running: KeptUser<E>[] = []
+    let idle: KeptUser<E> | undefined
     let looked = 0
     for (const user of this.kept.values()) {
       if (looked++ === USERS_LOOKED_AT) break
@@ -139,7 +139,7 @@ export class Users<E extends Holder> {
   }
 
   /** Raises the shared level to that of a user, who leaves. The shared one is changed first, and so stored first. */
-  #merge(user: Kept<E>): void {
+  #merge(user: KeptUser<E>): void {
     for (const [i, { level }] of user.entries.entries()) {
       const shared = this.shared.entries[i]!
       raise(user.cells[i]!, shared.level, level)
@@ -148,12 +148,12 @@ export class Users<E extends Holder> {
     this.#leave(user)
   }
 
-  #use(user: Kept<E>): void {
+  #use(user: KeptUser<E>): void {
     this.kept.delete(user.name)
     this.kept.set(user.name, user)
   }
 
-  #leave(user: Kept<E>): void {
+  #leave(user: KeptUser<E>): void {
     this.kept.delete(user.name)
     for (const entry of [...user.entries, ...(user.others?.values() ?? [])]) {
       entry.level.used = 0
@@ -166,7 +166,7 @@ export class Users<E extends Holder> {
    * Gives a user entries for these cells, brought up to now.
    * @param name null for the shared cells
    */
-  #fit(user: Kept<E>, cells: readonly Cell[], name: string | null, now: number): Kept<E> {
+  #fit(user: KeptUser<E>, cells: readonly Cell[], name: string | null, now: number): KeptUser<E> {
     if (user.cells !== cells) {
       const others = new Map(user.others)
       for (const [i, { id }] of user.cells.entries()) others.set(id, user.entries[i]!)
@@ -186,10 +186,10 @@ export class Users<E extends Holder> {
   }
 }
 
-const levelsOf = ({ entries }: Kept<Holder>): Level[] => entries.map(({ level }) => level)
+const levelsOf = ({ entries }: KeptUser<Holder>): Level[] => entries.map(({ level }) => level)
 
 /** How many requests of a user run. */
-function runningOf({ cells, entries }: Kept<Holder>): number {
+function runningOf({ cells, entries }: KeptUser<Holder>): number {
   const at = cells.findIndex(({ kind }) => kind === 'slots')
   return entries[at]!.level.used
 }

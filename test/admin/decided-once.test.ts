@@ -5,9 +5,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { AllWorkers } from '../../admin/all-workers.ts'
-import { answering, Link } from '../../admin/link.ts'
-import type { Part } from '../../admin/part.ts'
+import { answering, Peer } from '../../admin/peer.ts'
 import type { GatewayFacts } from '../../admin/view.ts'
+import type { WorkerApi } from '../../admin/worker-api.ts'
 import type { NameUsers } from '../../core/ports/accounts.ts'
 import { ManualClock } from '../../core/tools/clock.ts'
 
@@ -19,9 +19,9 @@ function workers(asked: (worker: number) => { users: NameUsers[] } | { fault: st
   const clock = new ManualClock()
   const all = new AllWorkers(2, [], clock)
   for (const number of [1, 2]) {
-    const link: Link<Part> = new Link(message => take(message))
-    const take = answering({ usersOf: async () => asked(number) }, message => link.receive(message))
-    all.joined(number, link, { worker: number } as GatewayFacts)
+    const peer: Peer<WorkerApi> = new Peer(message => take(message))
+    const take = answering({ usersOf: async () => asked(number) }, message => peer.receive(message))
+    all.joined(number, peer, { worker: number } as GatewayFacts)
   }
   return { all, clock }
 }

@@ -4,7 +4,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { pipeline, Readable } from 'node:stream'
 import { buffer } from 'node:stream/consumers'
-import { advertise, ERRORS, type ErrorCode, GatewayError, retryHeaders } from '../../core/canon/errors.ts'
+import { ERRORS, type ErrorCode, GatewayError, retryHeaders, setRetryAfter } from '../../core/canon/errors.ts'
 import { errorBody } from '../../core/ports/surface.ts'
 import { callersSurface } from '../../surfaces/index.ts'
 
@@ -32,7 +32,7 @@ export const ONE_OF_EACH: readonly ErrorCode[] = CODES.filter((code, at) => {
 /** The gateway's answer with this code to a request for a path, with the shortest wait, so that clients do not sleep. */
 export function refusal(code: ErrorCode, path: string) {
   const error = new GatewayError(code, { message: 'x', ...(ERRORS[code].retriable && { horizonMs: 1 }) })
-  advertise(error, () => 0)
+  setRetryAfter(error, () => 0)
   const headers = { 'content-type': 'application/json', ...retryHeaders(error) }
   const body = errorBody(callersSurface({ path, headers: new Map() }), error, 'req_1')
   return { status: error.status, headers, body }

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { advertise, errorMembers, GatewayError, lengthen, retryHeaders } from '../../core/canon/errors.ts'
+import { errorMembers, GatewayError, retryHeaders, setRetryAfter, withJitter } from '../../core/canon/errors.ts'
 import type { Cell, CellState } from '../../core/ports/store.ts'
 import { denialHeaders, duration, limitHeaders } from '../../plugins/admission/headers.ts'
 import { statesAfter } from '../../plugins/admission/left.ts'
@@ -23,7 +23,7 @@ const random = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true })
 test('[ERR-4] an advertised wait is never shorter than computed, longer by at most a quarter and 30 s, and up to 60 s stays so', () => {
   fc.assert(
     fc.property(horizon, random, (ms, r) => {
-      const advertised = lengthen(ms, r)
+      const advertised = withJitter(ms, r)
       const computed = Math.max(1, ms)
       assert.ok(advertised >= computed)
       assert.ok(advertised - computed <= Math.min(computed / 4, 30_000) + 1e-6)
@@ -36,20 +36,20 @@ test('[ERR-4] an advertised wait is never shorter than computed, longer by at mo
 test('[ERR-4] waits spread over all of their range, however long they are', () => {
   for (const ms of [1000, 60_001, 119_000, 3_600_000, MONTH])
     for (const r of [0, 0.25, 0.5, 0.999])
-      assert.equal(lengthen(ms, r), Math.min(ms + r * Math.min(ms / 4, 30_000), ms <= 60_000 ? 60_000 : Infinity))
+      assert.equal(withJitter(ms, r), Math.min(ms + r * Math.min(ms / 4, 30_000), ms <= 60_000 ? 60_000 : Infinity))
 })
 
 test('[ERR-3] [ERR-10] header, milliseconds and details agree to the digit; Retry-After is that rounded up', () => {
   fc.assert(
     fc.property(horizon, random, (ms, r) => {
       const error = new GatewayError('requests_limit_exceeded', { message: 'x', horizonMs: ms })
-      advertise(error, () => r)
+      setRetryAfter(error, () => r)
       // Only the first time counts: a frame that is built later says the same.
-      advertise(error, () => 1 - r)
+      setRetryAfter(error, () => 1 - r)
       const headers = retryHeaders(error)
       const { details } = errorMembers(error, 'req_1') as { details: { retry_after_seconds: number; retry?: string } }
       const advertised = Number(headers['retry-after-ms'])
-      assert.ok(advertised >= ms && advertised <= Math.max(lengthen(ms, r) + 0.001, 60_000 * Number(ms <= 60_000)))
+      assert.ok(advertised >= ms && advertised <= Math.max(withJitter(ms, r) + 0.001, 60_000 * Number(ms <= 60_000)))
       if (ms <= 60_000) assert.ok(advertised <= 60_000)
       assert.equal(Math.round(details.retry_after_seconds * 1e6), Math.round(advertised * 1000))
       assert.equal(Number(headers['retry-after']), Math.max(1, Math.ceil(details.retry_after_seconds)))

@@ -3,7 +3,16 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { periodIndex, periodStart } from '../../core/canon/limits.ts'
 import type { Cell } from '../../core/ports/store.ts'
-import { admit, advance, correct, emptyLevel, fits, horizon, type Level, stateOf } from '../../stores/limits/rules.ts'
+import {
+  admit,
+  advance,
+  correct,
+  emptyLevel,
+  fits,
+  type Level,
+  msUntilFits,
+  stateOf,
+} from '../../stores/limits/rules.ts'
 import { bucket, DAY, MINUTE, slots, spend, T0 } from './kit.ts'
 
 const level = (used: number, at = T0, part = 0): Level => ({ used, part, at })
@@ -53,7 +62,7 @@ test('refill is the same in one step as in many, and equal to exact fractions', 
   )
 })
 
-test('[ERR-4] a bucket’s horizon is exact: the amount fits after it and not a millisecond before', () => {
+test('[ERR-4] a bucket’s wait is exact: the amount fits after it and not a millisecond before', () => {
   fc.assert(
     fc.property(anyCapacity, anyWindow, fc.nat(), fc.nat(), fc.nat(), (capacity, windowMs, u, a, p) => {
       const cell = bucket('o:x', capacity, windowMs)
@@ -61,7 +70,7 @@ test('[ERR-4] a bucket’s horizon is exact: the amount fits after it and not a 
       const used = capacity - amount + 1 + (u % capacity)
       const l = level(used, T0, p % windowMs)
       assert.equal(fits(cell, l, amount), false)
-      const ms = horizon(cell, l, amount, T0)
+      const ms = msUntilFits(cell, l, amount, T0)
       assert.ok(Number.isInteger(ms) && ms >= 1)
       const before = { ...l }
       advance(cell, before, T0 + ms - 1)
@@ -90,8 +99,8 @@ test('[LIM-9] a bucket is full again after its reset', () => {
 
 test('what is above the whole capacity never fits and waits at least a window', () => {
   const cell = bucket('o:tpm', 100)
-  assert.equal(horizon(cell, level(0), 101, T0), MINUTE)
-  assert.equal(horizon(bucket('o:rpm', 0), level(0), 1, T0), MINUTE)
+  assert.equal(msUntilFits(cell, level(0), 101, T0), MINUTE)
+  assert.equal(msUntilFits(bucket('o:rpm', 0), level(0), 1, T0), MINUTE)
   const admission = admit({ org: 'a', id: 'r', cells: [cell], amounts: [101], now: T0 }, [level(0)])
   assert.equal(admission.admitted, false)
 })
@@ -100,22 +109,22 @@ test('what is above the whole capacity never fits and waits at least a window', 
 // client was told to come back after a minute.
 test('[ERR-4] what is above the capacity of a bucket in debt waits until that is full', () => {
   const cell = bucket('o:tpm', 100)
-  assert.equal(horizon(cell, level(350), 101, T0), 3.5 * MINUTE)
+  assert.equal(msUntilFits(cell, level(350), 101, T0), 3.5 * MINUTE)
   assert.equal(
-    horizon(cell, level(350, T0, MINUTE / 2), 101, T0),
+    msUntilFits(cell, level(350, T0, MINUTE / 2), 101, T0),
     3.5 * MINUTE - 300,
     'half a unit is refilled already',
   )
-  assert.equal(horizon(cell, level(99), 101, T0), MINUTE)
-  assert.equal(horizon(bucket('o:rpm', 0), level(350), 1, T0), MINUTE)
+  assert.equal(msUntilFits(cell, level(99), 101, T0), MINUTE)
+  assert.equal(msUntilFits(bucket('o:rpm', 0), level(350), 1, T0), MINUTE)
 })
 
-test('[LIM-8] a spend horizon is the next UTC day or the first of the next UTC month', () => {
+test('[LIM-8] the wait of spend is until the next UTC day or the first of the next UTC month', () => {
   const at = (text: string) => Date.parse(text)
   const wait = (period: 'day' | 'month', now: number) => {
     const cell = spend('o:spend', 100, period)
     const l = level(100, periodIndex(period, now))
-    return now + horizon(cell, l, 1, now)
+    return now + msUntilFits(cell, l, 1, now)
   }
   assert.equal(wait('day', at('2026-11-21T10:00:00Z')), at('2026-11-22T00:00:00Z'))
   assert.equal(wait('day', at('2026-12-31T23:59:59.999Z')), at('2027-01-01T00:00:00Z'))

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { advertise, GatewayError } from '../../core/canon/errors.ts'
+import { GatewayError, setRetryAfter } from '../../core/canon/errors.ts'
 import { type FinishReason, type StreamEvent, ZERO_USAGE } from '../../core/canon/events.ts'
 import { chat } from '../../surfaces/chat/index.ts'
 import { cursor } from '../../surfaces/cursor/index.ts'
@@ -250,7 +250,7 @@ describe('chat encoder: rules', () => {
 
   it('[ERR-8] the error frame: nested object, flat copies, no choices, nothing after it (wire.md D.4, G24, G25)', () => {
     const error = new GatewayError('provider_unavailable', { message: 'Gone.', details: { dimension: 'x' } })
-    advertise(error, () => 0)
+    setRetryAfter(error, () => 0)
     const sse = drive(chat.encoder(contextFor(chat, body())), { events: [text('a')], end: error })
     const frame = frames(sse).at(-1)
     assert.deepEqual(frame, {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { advertise, GatewayError } from '../../core/canon/errors.ts'
+import { GatewayError, setRetryAfter } from '../../core/canon/errors.ts'
 import { type FinishReason, type StreamEvent, ZERO_USAGE } from '../../core/canon/events.ts'
 import { ReplyRecorder } from '../../core/canon/recorder.ts'
 import { compact } from '../../surfaces/compact/index.ts'
@@ -423,7 +423,7 @@ describe('responses encoder: rules', () => {
 
   it('[ERR-8] an error frame, then response.failed; retry signals in both forms (wire.md D.4)', () => {
     const error = new GatewayError('provider_unavailable', { message: 'Gone.' })
-    advertise(error, () => 0)
+    setRetryAfter(error, () => 0)
     const all = frames(drive(responses.encoder(contextFor(responses, body())), { events: [text('a')], end: error }))
     const [frame, failed] = all.slice(-2)
     const { sequence_number, ...rest } = frame

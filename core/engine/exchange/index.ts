@@ -12,7 +12,7 @@
  * upstream sends. Whatever happens, the exchange is settled exactly once, and only then do deferred releases run.
  */
 
-import { advertise, asGatewayError, GatewayError, retryHeaders } from '../../canon/errors.ts'
+import { asGatewayError, GatewayError, retryHeaders, setRetryAfter } from '../../canon/errors.ts'
 import type { FinishEvent, StreamEvent } from '../../canon/events.ts'
 import type { Logger, Reply, SentTap, Settlement, Slot, StreamWatch, UpstreamControl } from '../../plugin.ts'
 import { emptySlots } from '../../plugin.ts'
@@ -323,7 +323,7 @@ export class RunningExchange implements Placed, WayDownOwner, HoldsOwner, ReplyO
 
   #ownError(error: GatewayError): void {
     this.#life.error = error
-    advertise(error, () => this.host.random())
+    setRetryAfter(error, () => this.host.random())
   }
 
   /** Answers with an error and without running any response hook, because what the plugins made cannot be sent. */

@@ -400,7 +400,7 @@ export class ClientReply implements Ticking {
 
   /**
    * Keeps the end of the reply back: a stream is cut, and a reply of one body becomes this error.
-   * @param error with its wait (see `advertise`)
+   * @param error with its wait (see `setRetryAfter`)
    */
   withdraw(error: GatewayError): void {
     if (this.#lastFrames !== null) {

@@ -6,8 +6,8 @@
 import type { WireHeaders } from '../../../core/plugin.ts'
 import type { HeaderValue } from '../../../core/ports/dialect.ts'
 
-type Kept = keyof WireHeaders
-type Known = Kept | 'content-length' | 'transfer-encoding' | 'connection'
+type KeptHeader = keyof WireHeaders
+type Known = KeptHeader | 'content-length' | 'transfer-encoding' | 'connection'
 
 /** What a parser reports to its connection. Body chunks are views of the bytes given to `execute`. */
 export interface ResponseHandler {
@@ -219,7 +219,7 @@ export class ResponseParser {
 class Head {
   readonly status: number
   readonly http10: boolean
-  readonly headers: Record<Kept, HeaderValue | undefined> = {
+  readonly headers: Record<KeptHeader, HeaderValue | undefined> = {
     'content-type': undefined,
     'content-encoding': undefined,
     'keep-alive': undefined,

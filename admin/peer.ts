@@ -25,7 +25,7 @@ export function answering<C extends Calls>(calls: C, send: Send): (message: unkn
 }
 
 /** Calls the other side. */
-export class Link<C extends Calls> {
+export class Peer<C extends Calls> {
   readonly #send: Send
   readonly #open = new Map<number, { resolve(value: unknown): void; reject(error: Error): void }>()
   #last = 0

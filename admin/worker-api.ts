@@ -13,7 +13,7 @@ import type { RouteRequest } from './server.ts'
 import type { Durations, Figures, Live, Snapshots } from './snapshot.ts'
 import type { Use, UseByKey } from './usage.ts'
 
-export interface PartSources {
+export interface WorkerSources {
   registry: Registry
   snapshots: Snapshots
   recent: RecentExchanges
@@ -64,7 +64,7 @@ export interface Busiest {
   total: number
 }
 
-export function partOf(sources: PartSources) {
+export function workerApi(sources: WorkerSources) {
   const { registry, snapshots, recent, use, reader, api } = sources
   return {
     metrics: async () => (await registry.getMetricsAsJSON()) as unknown as MetricJson[],
@@ -107,7 +107,7 @@ export function partOf(sources: PartSources) {
   }
 }
 
-export type Part = ReturnType<typeof partOf>
+export type WorkerApi = ReturnType<typeof workerApi>
 
 function sparse(counts: Durations['ttfb']): Sparse {
   const some: Sparse = []
