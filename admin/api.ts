@@ -1,5 +1,5 @@
 /**
- * The admin API: accounts, their limits and use, and the audit, as JSON under /api/v1. What it changes stands in the
+ * The admin API: accounts, their limits and use, and the audit, as JSON under /api/v1. What it changes is in the
  * store; organizations of the file are shown, and changed in the file. docs/admin-api.yaml describes it.
  */
 import type { IncomingMessage } from 'node:http'
@@ -189,7 +189,7 @@ export function noteRefusedToken({ store, now }: ApiSources, address: string): v
   const note = { time: now(), by: '', address, key: '', before: null, after: null }
   Promise.resolve()
     .then(() => store.accounts.note({ ...note, operation: 'token.refused' }))
-    // The store is out: the refusal stands, and only its entry is missing.
+    // The store is out: the refusal holds, and only its entry is missing.
     .catch(() => {})
 }
 
@@ -682,7 +682,7 @@ async function createCredit(asked: Asked): Promise<ApiAnswer> {
   return { status: created ? 201 : 200, body: { ...rowOfCredit(credit), created, balance } }
 }
 
-/** Disables it, and lets it leave after a grace period. A repeated request tells when that is. */
+/** Disables it, and lets it leave after a grace period. A repeated request says when that is. */
 async function deleteOrganization(asked: Asked): Promise<ApiAnswer> {
   const { sources, query } = asked
   known(query, 'grace')
@@ -762,7 +762,7 @@ async function rotateKey(asked: Asked): Promise<ApiAnswer> {
 
 type NewKey = (made: ReturnType<typeof newSecret>['made']) => Edit & Pick<Act, 'operation' | 'key'>
 
-/** Makes a key and tells its secret, once; a repeated request gets the id alone. */
+/** Makes a key and shows its secret, once; a repeated request gets the id alone. */
 async function newKey(
   asked: Asked,
   id: string,

@@ -3,7 +3,7 @@
  *
  * Exchanges only note whose spend has changed. Some seconds later the limits of these are looked at. What a limit counts
  * has reservations of running requests in it, which are often far above what comes of them, so a threshold that seems
- * to be crossed is held against the ledger's sums before anybody is told.
+ * to be crossed is held against the ledger's sums before anybody is notified.
  */
 import { periodIndex, periodStart } from '../core/canon/limits.ts'
 import type { Logger } from '../core/plugin.ts'

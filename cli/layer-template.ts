@@ -8,10 +8,10 @@ interface LayerTemplate {
 export const LAYERS: Readonly<Record<string, LayerTemplate>> = {
   call: {
     plugin:
-      name => `/** A layer around the whole call of a model. Replace it with what you need: docs/plugins.md tells more. */
+      name => `/** A layer around the whole call of a model. Replace it with what you need: docs/plugins.md says more. */
 import { type CallSink, definePlugin, SinkAround, type StreamEvent } from 'sluice'
 
-/** What stands between the call and the client. It passes everything on; override what you look at or change. */
+/** What is between the call and the client. It passes everything on; override what you look at or change. */
 class Counted extends SinkAround {
   readonly #done: (events: number) => void
   #events = 0
@@ -60,17 +60,17 @@ test('${name} logs how many events a call brought', async () => {
   },
   attempt: {
     plugin:
-      name => `/** A layer around each attempt at a backend. Replace it with what you need: docs/plugins.md tells more. */
+      name => `/** A layer around each attempt at a backend. Replace it with what you need: docs/plugins.md says more. */
 import { type CallFault, type CallSink, definePlugin, type GatewayError, SinkAround } from 'sluice'
 
-/** What stands between an attempt and the rest. It passes everything on; override what you look at or change. */
+/** What is between an attempt and the rest. It passes everything on; override what you look at or change. */
 class Watched extends SinkAround {
   readonly #failed: (error: GatewayError) => void
   constructor(sink: CallSink, failed: (error: GatewayError) => void) {
     super(sink)
     this.#failed = failed
   }
-  // The fault tells whether another backend may be tried: pass it on.
+  // The fault says whether another backend may be tried: pass it on.
   override fail(error: GatewayError, fault?: CallFault): void {
     this.#failed(error)
     this.sink.fail(error, fault)
@@ -104,7 +104,7 @@ test('${name} logs a failed attempt; the next one answers', async () => {
   },
   wire: {
     plugin:
-      name => `/** A layer around each written request. Replace it with what you need: docs/plugins.md tells more. */
+      name => `/** A layer around each written request. Replace it with what you need: docs/plugins.md says more. */
 import { definePlugin } from 'sluice'
 
 interface Options {

@@ -3,7 +3,7 @@
 export function pluginTemplate(name: string): string {
   return `/**
  * Refuses requests without a header, and counts the text that goes out. Replace it with what you need: docs/plugins.md
- * tells more.
+ * says more.
  */
 import { definePlugin, deny, slot } from 'sluice'
 

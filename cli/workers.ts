@@ -33,7 +33,7 @@ export function tellServing(): void {
   if (workerNumber() !== undefined) process.send?.(SERVING)
 }
 
-/** Sends to the supervisor. When it has ended, `watchParent` tells of it. */
+/** Sends to the supervisor. When it has ended, `watchParent` reports it. */
 const tell: Send = message => void process.send?.(message, undefined, undefined, () => {})
 
 /** Takes the supervisor's messages. Waiting for them does not keep this process alive. */

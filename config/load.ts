@@ -1,6 +1,6 @@
 /**
  * Loads gateway.yaml: text, sections, references, chains. Start-up, reload and `sluice check` all use this module. It
- * reports every fault at once, each with its position and its cure. What it knows of a section stands in a file of its
+ * reports every fault at once, each with its position and its cure. What it knows of a section is in a file of its
  * own; here is the order of the steps.
  */
 import { readFile } from 'node:fs/promises'
@@ -65,7 +65,7 @@ interface Loaded {
   files: string[]
 }
 
-/** Either `config` or `errors` is set; `if (loaded.errors) …` tells which. */
+/** Either `config` or `errors` is set; `if (loaded.errors) …` shows which. */
 export type LoadResult =
   | (Loaded & {
       errors?: undefined

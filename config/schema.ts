@@ -329,7 +329,7 @@ export const plugins = list(
 const url = (description: string) =>
   text(description, { pattern: '^https?://[^\\s/?#]+[^\\s?#]*$', examples: ['https://api.example.com/v1'] })
 
-/** What stands in a host or path. */
+/** What is in a host or path. */
 export const SETTING = '^[A-Za-z0-9][A-Za-z0-9._:-]*$'
 
 const aws = object(

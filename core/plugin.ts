@@ -137,7 +137,7 @@ export interface Exchange extends CallFacts, CallSink {
   /**
    * Lets the exchange run on without its client. When that disconnects after the head of a stream was sent, the reply is
    * made to its end as if the client took it, and is billed so; `clientGone` stays false. Call it on the way down, once.
-   * @param watch is told when others can read more of the stream
+   * @param watch is notified when others can read more of the stream
    * @returns takes it back: a client that has disconnected is gone from then on, and the upstream is cancelled
    */
   runOn(watch: StreamWatch): () => void
@@ -202,7 +202,7 @@ export interface SentTap {
   end(whole: boolean): void
 }
 
-/** Is told how a reply goes on that others may read beside its client. */
+/** Learns how a reply goes on that others may read beside its client. */
 export interface StreamWatch {
   /** The client was sent what `sentStream` has by now. Called once for each read from upstream, and for keep-alives. */
   more(): undefined
@@ -395,7 +395,7 @@ export interface Safeguard {
 /** What an option of a plugin may bound in the store: bytes of a kept reply, and of all of them. */
 export type StoreBound = 'idempotency.maxRecord' | 'idempotency.maxTotal'
 
-/** Where a layer stands around the call of a model; `translate` is the joint between `attempt` and `wire`. */
+/** Where around the call of a model a layer is; `translate` is the joint between `attempt` and `wire`. */
 export type LayerPlace = 'call' | 'attempt' | 'translate' | 'wire'
 
 /** The definition of a plugin. `C` is the type of its options; `S` the sections of gateway.yaml that it uses. */

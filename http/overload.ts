@@ -10,7 +10,7 @@ import type { Clock, Timer } from '../core/tools/clock.ts'
 /** The present lag of the event loop that its own work causes, in milliseconds. */
 export interface LagProbe {
   lagMs(): number
-  /** Set while load is shed: event-loop turns of a few milliseconds must then be told from longer ones. */
+  /** Set while load is shed: event-loop turns of a few milliseconds must then be distinguished from longer ones. */
   closely?: boolean
   close(): void
 }

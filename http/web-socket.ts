@@ -38,7 +38,7 @@ const MAX_WAITING = 32
 const MAX_WAITING_BYTES = 32 * 1024 * 1024
 /**
  * Messages of one connection that may wait until they are read: more than may run and wait. Further ones are refused,
- * and when so many were refused as well, the connection is closed.
+ * and when this many were refused as well, the connection is closed.
  */
 const MAX_UNREAD = 128
 const MAX_OVERFLOWED = 32

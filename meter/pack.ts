@@ -155,7 +155,7 @@ function buildTrie(tokens: string[]): Node[] {
 
 /**
  * Puts the nodes into slots, each at the first base that fits. Each base is used once and none is 0, so that the label
- * of a slot alone tells whose child it is.
+ * of a slot alone shows whose child it is.
  */
 function doubleArray(nodes: Node[], total: number): { base: Int32Array; label: Uint8Array; end: Int32Array } {
   const room = nodes.length + 65536

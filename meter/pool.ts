@@ -75,7 +75,7 @@ export interface NormalText {
  * texts into form.
  */
 export type Request = CountRequest | ForgetRequest | ParseRequest | NormalRequest
-/** `job` tells which text a load continues: other jobs use the thread between two loads. */
+/** `job` says which text a load continues: other jobs use the thread between two loads. */
 export type CountRequest = Load & { job: number }
 interface ForgetRequest {
   forget: number

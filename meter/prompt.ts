@@ -141,7 +141,7 @@ function addPart(content: PromptContent, part: Part): void {
 }
 
 /**
- * Text that some dialects write into JSON which itself stands in a string. A control character takes six characters
+ * Text that some dialects write into JSON which itself is in a string. A control character takes six characters
  * there, so a text with one counts as JSON writes it. Line breaks, tabs and quotation marks take two; they count as they
  * stand, alike for dialects that send them so.
  */

@@ -19,7 +19,7 @@ export interface Tables {
    * All tokens as a double-array trie. Each state is a slot of two words. Word `2s` of slot `s` is `label | base << 8`.
    * Word `2s + 1` has `token + 1` in its low 18 bits (0: no token ends here), and above them a filter of its children's
    * labels (`childBit`). The step by byte `c` from state `s` goes to slot `base(s) + c`. The step exists if the label
-   * of that slot is `c`: each base belongs to one state only, so the label alone tells whose child the slot is. State 0
+   * of that slot is `c`: each base belongs to one state only, so the label alone shows whose child the slot is. State 0
    * is the root.
    */
   trie: Int32Array

@@ -6,7 +6,7 @@ import { standingHeaders, standingsOf } from './admission/standing.ts'
 import { identity, type Reservation, reservation } from './shared/slots.ts'
 
 /**
- * Errors that come from the state of an upstream or of the platform. Their code tells the client so; limit headers
+ * Errors that come from the state of an upstream or of the platform. Their code says so; limit headers
  * would mislead (ERR-7, LIM-10).
  */
 const WITHOUT_LIMITS = new Set(['insufficient_quota', 'capacity_exceeded'])

@@ -142,7 +142,7 @@ export const idempotency = definePlugin({
       const caller = x.get(identity)
       if (asked === '') return undefined
       if (asked !== undefined) return refusalOf(access, caller, JSON.parse(asked) as Asked, true)
-      // 0.1.0 stored it. The body is the same, so it tells all but what the responses that it continues asked for.
+      // 0.1.0 stored it. The body is the same, so it shows all but what the responses that it continues asked for.
       const body = x.peek(request)
       if (!x.surface || !body) return undefined
       const conversation = x.surface.parse(body)
@@ -193,7 +193,7 @@ export const idempotency = definePlugin({
         if (!(claimed instanceof Promise)) return undefined
         const release = x.hold()
         claimed
-          // A store that does not answer: the lease tells for a while.
+          // A store that does not answer: the lease shows it for a while.
           .catch(() => store.holds(organization, key))
           .then(mine => {
             if (!mine) end(x)

@@ -127,7 +127,7 @@ function priceOf(x: Exchange): Price | null {
   return free ? null : (x.peek(model)?.price ?? null)
 }
 
-/** What the row says of the price, of a request whose prompt has so many tokens. */
+/** What the row says of the price, of a request whose prompt has this many tokens. */
 function priceOn(price: Price, prompt: number) {
   const { input, output } = ratesAt(price, prompt)
   return { price_used: priceUsed(price, prompt), price_input: input, price_output: output }

@@ -213,7 +213,7 @@ export const validation = definePlugin({
           wordFor(options.structured_output, surface.name) === 'translate'
             ? surface.validate(body, unknownFields)
             : validateUnstructured(surface, body, unknownFields)
-        // What was removed from a body would not be told of the next one, which shares what is left.
+        // What was removed from a body would not be reported for the next one, which shares what is left.
         if (stripped.length === 0) remember(x, body, bytes)
         const all = unknownFields === 'strip' ? [...stripped, ...unknownPreviews(x)] : stripped
         if (all.length > 0) x.set(strippedFields, all)

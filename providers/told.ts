@@ -13,7 +13,7 @@ export function toldInBody(body: string): UpstreamFault {
   }
 }
 
-/** Of an error object, or of what stands in its place. */
+/** Of an error object, or of what is in its place. */
 export function toldIn(error: unknown): UpstreamFault {
   if (!isObject(error)) return new UpstreamFault(error, { message: error })
   // Google calls its type `status` and names members in `details`; servers built on FastAPI call the message `detail`.

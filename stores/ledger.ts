@@ -49,7 +49,7 @@ export interface LedgerSink {
   write(entries: readonly Entry[], last: boolean): Promise<unknown>
   /**
    * Whether a replica has all that was written through this connection; false while one is missing. Rejects when that
-   * cannot be told any more, because the connection was lost: what was written through it has to be offered again.
+   * cannot be reported any more, because the connection was lost: what was written through it has to be offered again.
    * Absent: what is written is safe.
    */
   replicated?(connection: unknown): Promise<boolean>

@@ -18,7 +18,7 @@ import { acquire } from './journal.ts'
 const PROGRAMS = ['redis-server', 'valkey-server']
 /** Time between two looks whether the server answers, or has ended, ms. */
 const LOOK_MS = 50
-/** A server that was told to end has this long to save its data, ms. Then it is killed. */
+/** A server that was asked to end has this long to save its data, ms. Then it is killed. */
 const END_MS = 20_000
 /**
  * Pauses before a server that has ended is started again, ms. A server that ran for SETTLED_MS begins with the first.
@@ -174,7 +174,7 @@ export class LocalServer {
     }
     child.stdout!.setEncoding('utf8').on('data', hear)
     child.stderr!.setEncoding('utf8').on('data', hear)
-    // It ended before it was told to go on.
+    // It ended before it was asked to go on.
     child.stdin!.on('error', () => {})
     this.#ended = new Promise(resolve => {
       child.once('error', error => {

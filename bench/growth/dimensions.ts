@@ -26,7 +26,7 @@ export interface Prepared {
   port: number
   /** The path of a new file in the run's folder. */
   file(): string
-  /** Opens so many streams, which get an event every four seconds until the run ends. */
+  /** Opens this many streams, which get an event every four seconds until the run ends. */
   openStreams(count: number): Promise<void>
 }
 

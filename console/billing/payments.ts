@@ -65,7 +65,7 @@ export async function organizationOf(
   return of ? organizationOf(db, { ...of, payment: null }) : null
 }
 
-/** At most so many values in one question to the database. */
+/** At most this many values in one question to the database. */
 const TOGETHER = 500
 
 /** All rows of an organization. */

@@ -6,7 +6,7 @@ import { tellMembers } from './outbox.ts'
 
 const DAY = 86_400_000
 const LEASE_MS = 120_000
-/** All organizations are looked at once in so many calls, which come once a minute: six hours. */
+/** All organizations are looked at once in this many calls, which come once a minute: six hours. */
 const CALLS = 360
 const LEAST = 20
 const TOGETHER = 4

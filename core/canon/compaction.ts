@@ -12,7 +12,7 @@ export function standIn(summary: string): string {
   )
 }
 
-/** Where the last capsule of a conversation is; what stands before it has been replaced by it. */
+/** Where the last capsule of a conversation is; what is before it has been replaced by it. */
 export interface CapsulePlace {
   turn: number
   part: number
@@ -43,7 +43,7 @@ export function aroundCapsule(turns: readonly Turn[], { turn, part }: CapsulePla
 /**
  * What stays of the turns before a capsule: system text, and the user's messages where it keeps them. A capsule among
  * them is left out, since the later one covers it.
- * @param most UTF-16 units of texts of the user: the newest texts up to there stay, and what stands between them
+ * @param most UTF-16 units of texts of the user: the newest texts up to there stay, and what is between them
  */
 export function keptTurns(turns: readonly Turn[], keeps: Keeps, most = Number.POSITIVE_INFINITY): Turn[] {
   const kept: Turn[] = []

@@ -290,13 +290,13 @@ export class GatewayError extends Error {
   /** The wait before a retry in milliseconds, before jitter (ERR-4); null when there are no retry headers. */
   readonly horizonMs: number | null
   /**
-   * The wait that the client is told, in milliseconds. `setRetryAfter` sets it once, so that header, details and frame
-   * agree (ERR-3).
+   * The wait that is reported to the client, in milliseconds. `setRetryAfter` sets it once, so that header, details and
+   * frame agree (ERR-3).
    */
   retryAfterMs: number | undefined
 
   constructor(code: ErrorCode, init: ErrorInit) {
-    // The stack of a denial tells nothing that its code does not, and collecting it costs as much as the rest of the
+    // The stack of a denial says nothing beyond its code, and collecting it costs as much as the rest of the
     // constructor. Errors of the gateway itself keep their stack.
     const frames = Error.stackTraceLimit
     if (code !== 'internal_error') Error.stackTraceLimit = 0
@@ -363,7 +363,7 @@ export function errorMembers(error: GatewayError, requestId: string): Record<str
 }
 
 /**
- * Sets the wait that clients are told, once: `horizonMs` and a random 0–25 % of it, at most 30 s more, and never
+ * Sets the wait that is reported to clients, once: `horizonMs` and at random up to 25 % or 30 s more, and never
  * less; a wait of 60 s or less stays at or below 60 s (ERR-4).
  * @param random uniform in [0, 1)
  */

@@ -308,7 +308,7 @@ export const USER_LIMITS = USER_DIMENSIONS.flatMap(([, { limits }]) => limits) a
   name: LimitName
 })[]
 
-/** Of each key, the levels of so many end users are kept: those used last. All others have one shared level. */
+/** Of each key, the levels of this many end users are kept: those used last. All others have one shared level. */
 export const USERS_KEPT = 1000
 
 /** With what the ids of a key's cells of all other users begin. The ids of one user's have his name behind it. */

@@ -28,12 +28,12 @@ export interface PricedUsage {
   output: number
 }
 
-/** The step of a price that holds for a prompt of so many tokens; undefined below the first. */
+/** The step of a price that holds for a prompt of this many tokens; undefined below the first. */
 function stepAt<S extends { above: number }>({ steps }: { steps?: readonly S[] }, input: number): S | undefined {
   return steps?.findLast(({ above }) => input > above)
 }
 
-/** The rates of a price that hold for a prompt of so many tokens. */
+/** The rates of a price that hold for a prompt of this many tokens. */
 export const ratesAt = (price: Price, input: number): Rates => stepAt(price, input) ?? price
 
 /** Which price a request has, for its ledger row: `model`, `plan:NAME` or `organization`, with the step: `model>200000`. */
@@ -123,7 +123,7 @@ export function costAt(rates: CostRates, charged: Charged): number {
 }
 
 /**
- * The dearest rates that a request can have whose prompt has at most so many tokens: of the steps up to there, and of
+ * The dearest rates that a request can have whose prompt has at most this many tokens: of the steps up to there, and of
  * input that is plain, cached or written.
  */
 function dearest(price: Price, most: number): Rates {

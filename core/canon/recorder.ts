@@ -7,7 +7,7 @@ import type { CallPart, Part, ReasoningPart, SearchPart, Turn } from './conversa
 import type { CompactionEvent, StreamEvent } from './events.ts'
 
 export class ReplyRecorder {
-  /** The compaction with which the reply began. Its summary is no part of the turn: it stands before it. */
+  /** The compaction with which the reply began. Its summary is no part of the turn: it comes before it. */
   compaction: CompactionEvent | undefined
   readonly #parts: Part[] = []
   readonly #path: string

@@ -53,7 +53,9 @@ export class UpstreamFault {
       : `${bytes.toString('utf8', 0, MOST_WORDS - 3).replace(/\ufffd$/, '')}…`
   }
 
-  /** What every log line may hold: no words of the provider. That it said nothing is told, else nobody could find out. */
+  /**
+   * What every log line may hold: no words of the provider. That it said nothing is logged, else nobody could find out.
+   */
   toJSON(): { type?: string; code?: string; param?: string; message?: string } {
     const shown = (word: string | undefined) => (word === undefined ? undefined : this.#conceal(word))
     const members = { type: shown(this.type), code: shown(this.code), param: shown(this.param) }

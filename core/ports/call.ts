@@ -127,7 +127,7 @@ export type FaultKind =
   /** The reply broke off, or never began: the provider may have done the work. */
   | 'broken'
 
-/** What the retrying part of `upstream` is told of a failure, beside the error. */
+/** What the retrying part of `upstream` learns of a failure, beside the error. */
 export interface CallFault {
   readonly kind: FaultKind
   /**

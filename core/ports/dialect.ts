@@ -55,7 +55,7 @@ export interface Backend {
   /** Absolute URL without a trailing slash. */
   baseUrl: string
   apiKey?: string
-  /** The header that carries the key, with what stands before it, in place of the dialect's own. Lower case. */
+  /** The header that carries the key, with what is before it, in place of the dialect's own. Lower case. */
   keyHeader?: { name: string; prefix: string }
   headers: Record<string, string>
   /** The model id that the provider uses. */

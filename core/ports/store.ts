@@ -92,7 +92,7 @@ export type KeptStats = Record<Retained, { bytes: number; evicted: { share: numb
 export interface Cell {
   /** Unique within the organization and stable across reloads, e.g. `o:tpm`, `k:key_ci:rpm`, `o:m:eb1-preview:tpd`. */
   id: string
-  /** `user`: of each end user of a key; such a cell stands in `UserRequest` alone. */
+  /** `user`: of each end user of a key; such a cell is in `UserRequest` alone. */
   scope: 'org' | 'key' | 'user'
   /** The public id of the one model that the limit is for; absent where it is for all. */
   model?: string
@@ -140,7 +140,7 @@ export interface UserRequest {
   /** At most 64 characters, none of them a control character; '' for who is not named. */
   name: string
   /**
-   * The shared cells (`sharedPrefix`), one of them of concurrency, with or without a limit: it tells who has requests
+   * The shared cells (`sharedPrefix`), one of them of concurrency, with or without a limit: it shows who has requests
    * that run. All of one key, and the same array each time.
    */
   cells: readonly Cell[]

@@ -34,8 +34,8 @@ const STANDS_MS = 30 * 60_000
 /**
  * A wall clock without steps. When the clock below it steps (a wrong time server, an operator), `now` goes on with the
  * monotonic clock. A step that is taken back within 30 minutes leaves no trace: no bucket was refilled by it, no day
- * or month turned, nothing expired. One that stands so long is followed. A process that was suspended sees the missed
- * time as such a step.
+ * or month turned, nothing expired. One that stays so for this long is followed. A process that was suspended sees the
+ * missed time as such a step.
  */
 export class SteadyClock implements Clock {
   readonly #clock: Clock

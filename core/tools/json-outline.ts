@@ -15,7 +15,7 @@ interface Span {
 interface Member extends Span {
   name: string
   /**
-   * Its elements, where the value is an array of objects. They are counted in place of it, and their places are told
+   * Its elements, where the value is an array of objects. They are counted in place of it, and their places are counted
    * from its own, so that they are the same when it moves.
    */
   elements: readonly Span[] | undefined
@@ -35,7 +35,7 @@ const ELEMENT_DEPTH = 2
 
 /**
  * A JSON object whose text is known, with the places of its members and of the objects in their arrays. The value of
- * another text that shares most of its bytes is made from it: what stands in both is taken over, and only the rest is
+ * another text that shares most of its bytes is made from it: what is in both is taken over, and only the rest is
  * parsed.
  *
  * Why the result is what JSON.parse makes of the other text: that text is cut into pieces, each of which is either the
@@ -227,9 +227,9 @@ const EVERYTHING: AnewBounds = { bytes: Number.POSITIVE_INFINITY, respelled: Num
 
 /**
  * The objects from `at` to the end of the array, without their values.
- * @param array where the array begins: places are told from there
+ * @param array where the array begins: places are counted from there
  * @param first whether the first object of the array is among them
- * @returns undefined where something else stands in the array, or too much; `end` is behind the bracket
+ * @returns undefined where something else is in the array, or too much; `end` is behind the bracket
  */
 function objectsOf(bytes: Uint8Array, at: number, array: number, first: boolean, bounds: AnewBounds) {
   const most = at + bounds.bytes
@@ -271,7 +271,7 @@ function textOf(bytes: Uint8Array, from: number, to: number): string {
 
 /** Bytes that are compared at once. */
 const BLOCK = 16 * 1024
-/** A stretch of so many bytes is compared byte by byte. */
+/** A stretch of this many bytes is compared byte by byte. */
 const NEAR = 32
 
 /** How many bytes are the same from `a[i]` and from `b[j]` on. */

@@ -47,7 +47,7 @@ export interface TunnelOwner {
   ended(): void
   /** The client has sent more than the target takes, and is closed for it. */
   overran(): void
-  /** The connection to the client is closed, and nobody has said so in a frame or been told to. */
+  /** The connection to the client is closed, and nobody has said so in a frame or was asked to. */
   socketClosed(): void
   /** A callback of the gateway threw. */
   fail(error: unknown): void
@@ -59,7 +59,7 @@ export class UwsTunnel implements UwsSession, OutgoingStream, FrameSink {
   #socket: UwsSocket | undefined
   /** What the target sent before the socket was open. */
   #early: Uint8Array[] = []
-  /** The target's words are not sent on any more: the client has closed, or was told to. */
+  /** The target's words are not sent on any more: the client has closed, or was asked to. */
   #closed = false
   /** The gateway has ended the tunnel. */
   #over = false
@@ -190,7 +190,7 @@ export class UwsTunnel implements UwsSession, OutgoingStream, FrameSink {
     this.#end()
   }
 
-  /** Closes both sides because of a fault; the exchange is told as of a client that disconnected. */
+  /** Closes both sides because of a fault; the exchange hears what it hears of a client that disconnected. */
   #refuse(code: number, reason: string): void {
     this.#closed = true
     this.#socket?.close(code, reason)

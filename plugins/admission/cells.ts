@@ -1,7 +1,7 @@
 /**
  * The cells that an exchange must fit into: one for each limit that organization and key set, for all models and for
  * the requested one (LIM-1, AUTH-4, decisions 20). Spend of organization and key is booked by day and month also where
- * no cap stands, so that a cap that a reload brings sees the running period. Compiled once for each organization, key
+ * no cap is set, so that a cap that a reload brings sees the running period. Compiled once for each organization, key
  * and model.
  */
 import type { KeyConfig, Limits, OrganizationConfig } from '../../config/types.ts'
@@ -27,10 +27,10 @@ export interface Maxima {
   requestCost: number | null
 }
 
-/** On what a limit stands. */
+/** Whose limit it is. */
 export type Owner = Pick<Cell, 'scope' | 'model'>
 
-/** A cap of 0.00: its key in gateway.yaml, and on what it stands. */
+/** A cap of 0.00: its key in gateway.yaml, and whose it is. */
 export interface ZeroCap extends Owner {
   setting: string
 }

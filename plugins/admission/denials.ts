@@ -30,8 +30,8 @@ const SPEND_DENIALS = {
 }
 
 /**
- * The longest wait that is told where a limit is in the way only as platform load has reduced it, in milliseconds. How
- * long the load lasts is not known, and no refill makes room for a request above the reduced limit.
+ * The longest wait that is reported where a limit is in the way only as platform load has reduced it, in milliseconds.
+ * How long the load lasts is not known, and no refill makes room for a request above the reduced limit.
  */
 const LOAD_HORIZON_MS = 60_000
 
@@ -44,7 +44,7 @@ export interface DenialContext {
   nameless?: boolean
 }
 
-/** What a client is told with the refusal of an end user whom its request does not name. */
+/** What is said with the refusal of an end user whom its request does not name. */
 const NAMELESS = ' Requests that name no user count as one user together.'
 
 /**
@@ -115,7 +115,7 @@ export function denied(
   })
 }
 
-/** On whose account a limit stands, and for which model. */
+/** Whose limit it is, and for which model. */
 function ownerWords({ scope, model }: Owner): string {
   if (scope === 'user') return 'each user of this key'
   return `this ${scope === 'key' ? 'key' : 'organization'}${model === undefined ? '' : ` for ${model}`}`

@@ -55,7 +55,8 @@ function after(cell: Cell, state: CellState, reserved: number, final: number, at
     case 'bucket': {
       if (capacity <= 0) return state
       const perMs = capacity / cell.windowMs!
-      // How much is taken, with fractions: `remaining` tells it to the unit, `resetMs` to the millisecond, and debt too.
+      // How much is taken, with fractions: `remaining` shows it to the unit, `resetMs` to the millisecond, and debt
+      // too.
       const toTheMs = state.resetMs * perMs
       const taken = state.remaining > 0 ? Math.min(capacity - state.remaining, toTheMs) : toTheMs
       const rest = Math.max(0, Math.max(0, taken - Math.max(0, now - at) * perMs) + final - reserved)

@@ -5,7 +5,7 @@ import { Sequencer } from '../../core/engine/sequence.ts'
 import { TokenCounter } from '../../meter/index.ts'
 import type { CompactionPlan } from '../shared/slots.ts'
 
-/** What the model is told, unless the client has words of its own. */
+/** The instruction to the model, unless the client has words of its own. */
 export const INSTRUCTIONS = `Do not answer the conversation above and do not call tools. Write a summary of it that will take its place: you will go on from the summary alone, and will not see the conversation again. Write down
 
 - what the user wants, and the user's last request word for word where it is not long,

@@ -7,7 +7,7 @@ import type { Asked } from '../model-access/asked.ts'
 import { hasEnded, largeChains, type Retained } from './memory.ts'
 import { Sealer } from './seal.ts'
 
-/** Tells a client that a response is not known. One text for all reasons: it tells nobody what another one has. */
+/** Says that a response is not known. One text for all reasons: nobody learns what another one has. */
 export const notKnown = (id: string): string =>
   `The response${shown(id)} is not known: it was not stored ('store' was false, it did not come to its end, or it was larger than what is retained), has expired, was deleted, or is another organization's.`
 

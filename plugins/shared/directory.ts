@@ -529,7 +529,7 @@ export class Accounts {
     const [own, ofKey] = [membersIn(settings), membersIn(key.settings)]
     if (!own || !ofKey)
       return new Unusable(id, undefined, ['its settings are no JSON object'], Number.POSITIVE_INFINITY)
-    // Whoever may not come in is not told what is wrong with the account.
+    // Whoever may not come in does not learn what is wrong with the account.
     if (own.status === 'disabled' || ofKey.status === 'revoked') return null
     const { credited, ...rest } = own
     const members: Record<string, unknown> = { ...rest, keys: [{ ...ofKey, id: key.id, sha256: key.sha256 }] }

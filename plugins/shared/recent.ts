@@ -61,8 +61,8 @@ const SHORT_STRETCHES = 16
 /** Bodies of one client begin alike: a conversation is known from this mark on. */
 const FIRST_MARK = 2
 /**
- * A body that repeats all but so many bytes of the one before is the next turn of its conversation, and takes its place.
- * One that leaves more of it belongs to a conversation that began alike.
+ * A body that repeats all but this many bytes of the one before is the next turn of its conversation, and takes its
+ * place. One that leaves more of it belongs to a conversation that began alike.
  */
 const LOST_BYTES = 16 * 1024
 

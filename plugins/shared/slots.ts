@@ -225,7 +225,7 @@ export interface Counted {
    * nor the bill.
    */
   again(conversation: Conversation): Promise<number | Reply>
-  /** The refusal of so many tokens where they are over the window of model and account. */
+  /** The refusal of this many tokens where they are over the window of model and account. */
   over(tokens: number): Reply | undefined
 }
 

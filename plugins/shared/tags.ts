@@ -9,7 +9,7 @@ import { identity } from './slots.ts'
 const MOST_TAGS = 4
 const MOST_CHARACTERS = 64
 
-/** Where a name stands in a request. */
+/** Where a name is in a request. */
 export const tag = object(
   {
     from: text(

@@ -276,7 +276,7 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
   }
   decodedError(error: Error): void {
     if (this.#state === 'over') return
-    // The body of an error only tells which error it is; the status counts all the same.
+    // The body of an error only says which error it is; the status counts all the same.
     if (this.#status >= 300) this.#dataEnd()
     else if (error instanceof FrameLimit) this.#tooLarge('a compressed reply')
     else this.#brokeOff(upstreamFailed('The upstream sent a reply that can’t be decoded. Retry shortly.', error))

@@ -118,7 +118,9 @@ function writingOf({ asked, sent, facts }: AttemptCall): Writing {
   return made
 }
 
-/** What a client is told of the controls that are not sent as it wrote them. What means the same is not told. */
+/**
+ * What is reported to a client of the controls that are not sent as it wrote them. What means the same is not reported.
+ */
 function named(conversation: Conversation, changes: readonly Adjustment[]): Adjusted[] {
   return changes
     .filter(change => !change.same)

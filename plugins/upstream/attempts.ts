@@ -103,7 +103,7 @@ export class Attempts implements CallControl {
   }
 
   /**
-   * No backend can be tried. The client is told when the first one can, and why that one is out: only where it had no
+   * No backend can be tried. The client learns when the first one can, and why that one is out: only where it had no
    * capacity is it a rate limit, anything else is an outage.
    */
   #unavailable(now: number): GatewayError {
@@ -207,7 +207,9 @@ export class Attempts implements CallControl {
     return tooLong
   }
 
-  /** The attempt has ended: with an error if it failed, and with a fault if that tells whether to try another backend. */
+  /**
+   * The attempt has ended: with an error if it failed, and with a fault if that says whether to try another backend.
+   */
   ended(attempt: AttemptSink, error?: GatewayError, fault?: CallFault): void {
     const { target } = attempt
     this.#running = null

@@ -29,7 +29,7 @@ export type Scope = 'all' | 'organization'
 /** Why a backend is left out: the provider had a fault, was too slow, or had no capacity. */
 export type Cause = 'fault' | 'timeout' | 'capacity'
 
-/** What a client is told whose request a backend does not take now. `waitMs` may be 0. */
+/** What is answered to a client whose request a backend does not accept now. `waitMs` may be 0. */
 export interface Refusal {
   waitMs: number
   cause: Cause
@@ -191,8 +191,9 @@ export class Breaker {
   }
 
   /**
-   * What an organization is told whose request was refused. When it met the faults or the pause itself, it is the time
-   * that is left of them, as its first client was told. What others met says less: there the next probe may be its own.
+   * What is answered to an organization whose request was refused. When it met the faults or the pause itself, it is
+   * the time that is left of them, as its first client heard. What others met says less: there the next probe may be
+   * its own.
    */
   refusal(now: number, organization: string): Refusal {
     const own = this.#own.peek(organization)

@@ -119,7 +119,7 @@ export class Circuit {
     this.#trial = false
     const { failures, error_rate, open_for } = this.#options
     if (this.#openUntil !== 0) {
-      // Probes fail while it is open, and so does what was sent before it opened: only the trial tells something new.
+      // Probes fail while it is open, and so does what was sent before it opened: only the trial shows something new.
       if (wasTrial) this.#open(now, Math.min(2 * this.#openFor, open_for))
       return false
     }

@@ -1,5 +1,5 @@
 /**
- * Runs the hosted searches of a call whose backend cannot search: it makes a call for each round, and stands between
+ * Runs the hosted searches of a call whose backend cannot search: it makes a call for each round, between
  * their replies and the sink of the whole.
  *
  *   start ──► round: the next layer ──► emit … end ──► searches done? ──► conclude: the call ends

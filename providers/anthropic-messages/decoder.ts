@@ -71,7 +71,7 @@ export class MessagesDecoder implements Decoder {
   #calls = 0
   /**
    * A call whose block is closed, but which may be incomplete: a token limit also closes a block in the middle. Only
-   * the next event tells.
+   * the next event says.
    */
   #closed: Block | null = null
   /** The index of the open text block; -1 when the last item was not text. */

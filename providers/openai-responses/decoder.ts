@@ -139,7 +139,7 @@ export class ResponsesDecoder implements Decoder {
       case 'response.failed':
       case 'response.cancelled': {
         const response = object(fields['response'])
-        // Some servers end every stream with `response.completed`; the object tells what it was.
+        // Some servers end every stream with `response.completed`; the object says what it was.
         const told = string(response['status'])
         const worse = type === 'response.completed' && /^(incomplete|failed|cancelled)$/.test(told)
         return this.#terminal(worse ? told : type.slice('response.'.length), response, push)
@@ -167,8 +167,8 @@ export class ResponsesDecoder implements Decoder {
   // ---- items --------------------------------------------------------------------------------------------------------
 
   /**
-   * Where the item of an event is. llama.cpp, and what passes its frames on, gives no `output_index`: there the id tells
-   * items apart. Without either there is one item, as servers with one message send it.
+   * Where the item of an event is. llama.cpp, and what passes its frames on, gives no `output_index`: there the id
+   * shows items apart. Without either there is one item, as servers with one message send it.
    */
   #placeOf(fields: JsonObject): number {
     const id = idOf(string(fields['item_id']) || string(object(fields['item'])['id']))

@@ -102,7 +102,7 @@ export const anthropicSimulator: SimDialect = {
   },
 }
 
-/** The type of an error, and its text where only the text tells the kind. */
+/** The type of an error, and its text where only the text shows the kind. */
 const ERRORS: Readonly<Record<ErrorKind, readonly [string, string?]>> = {
   server: ['api_error'],
   overloaded: ['overloaded_error', 'Overloaded'],

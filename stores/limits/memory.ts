@@ -178,7 +178,7 @@ export class MemoryLimits implements LimitEngine {
       for (let i = 0; i < taken.length; i++) {
         const entry = taken[i]!
         this.#take(entry, user.amounts[i]!)
-        // It tells after a restart who was admitted last (`usersBefore`). Spend has no other use for it.
+        // It shows after a restart who was admitted last (`usersBefore`). Spend has no other use for it.
         if (entry.cell.kind === 'spend') entry.level.part = now
       }
     }

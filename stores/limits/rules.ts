@@ -26,7 +26,7 @@ export interface Level {
 }
 
 const DAY = 86_400_000
-/** By so many days or months a level of spend may be ahead of a clock before it is set back. */
+/** By this many days or months a level of spend may be ahead of a clock before it is set back. */
 export const FAR_AHEAD = { day: 31, month: 2 }
 /** The wait in ms that a denial by concurrency asks for: ERR-4 gives concurrency a fixed class (decisions 24). */
 const CONCURRENCY_HORIZON = 1000

@@ -8,7 +8,7 @@ import { USERS_KEPT, userCellId } from '../../core/canon/limits.ts'
 import type { Cell } from '../../core/ports/store.ts'
 import { advance, emptyLevel, type Level, raise } from './rules.ts'
 
-/** An admission of a user who is not kept looks at so many of those used longest ago. */
+/** An admission of a user who is not kept looks at this many of those used longest ago. */
 export const USERS_LOOKED_AT = 4
 
 /** A level in memory, and the cell of its last admission. */

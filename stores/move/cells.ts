@@ -83,7 +83,7 @@ export function periodOfUser(cell: string): 'day' | 'month' | undefined {
   return (word === 'day' || word === 'month') && userOfCell(cell) ? word : undefined
 }
 
-/** Where the level of a bucket stands; null for a limit that this release does not know. */
+/** Where the level of a bucket is kept; null for a limit that this release does not know. */
 export function levelPlace(id: string): { group: string; place: number } | null {
   const known = WORDS.get(id.slice(id.lastIndexOf(':') + 1))
   return known?.kind === 'bucket' ? placeOf({ id, ...known }) : null

@@ -76,7 +76,7 @@ const LEFT =
 
 /**
  * Opens a Redis; for `local:FOLDER` its server is started, which ends with `close`.
- * @param tell tells the operator what becomes of that server
+ * @param tell says to the operator what becomes of that server
  * @throws StoreUnavailable
  */
 export async function openRedisEnd(
@@ -525,7 +525,7 @@ export class RedisEnd implements End {
     return this.#client.call(run(this.#client.redis))
   }
 
-  /** Runs a call for each, so many at once. */
+  /** Runs a call for each, this many at once. */
   async #each<T, R>(
     items: readonly T[],
     together: number,

@@ -103,7 +103,7 @@ export class SqliteEnd implements End {
       if (mark) set.run(MOVE, Buffer.from(JSON.stringify(mark)))
       else this.#sql('DELETE FROM meta WHERE name = ?').run(MOVE)
     })
-    // The mark is on the disk before the other store is told.
+    // The mark is on the disk before the other store knows.
     this.#db.exec('PRAGMA wal_checkpoint(TRUNCATE)')
   }
 
@@ -308,7 +308,7 @@ export class SqliteEnd implements End {
     yield* this.#rows('SELECT * FROM usage', toSum)
   }
 
-  // ---- writing: each tells whether the thing was not there yet ------------------------------------------------------
+  // ---- writing: each says whether the thing was not there yet ------------------------------------------------------
 
   readonly #organization = ({ id, version, settings, about, leaves, keys }: Carried['organizations']): boolean => {
     const insert = this.#sql(

@@ -4,7 +4,7 @@
  *
  *   {sluice:accounts}:org:<id>       hash: `v` version, `s` settings, `k:<key id>` digest and settings of a key
  *   {sluice:accounts}:about:<id>     hash: what the gateway ignores of it, `o` of the organization, `k:<key id>` of a key.
- *                                    It stands apart because a release that does not know it takes each other field of
+ *                                    It is apart because a release that does not know it takes each other field of
  *                                    the organization's hash for a key
  *   {sluice:accounts}:leaving        sorted set: the ids of organizations, by when they may be removed (Unix ms)
  *   {sluice:accounts}:gone           set: the ids of removed organizations, which are not given again
@@ -78,7 +78,7 @@ const INDEXES = {
     script: script('index_names'),
   },
 }
-/** One call looks at this many organizations, which takes Redis about a millisecond; one beat makes so many calls. */
+/** One call looks at this many organizations, which takes Redis about a millisecond; one beat makes this many calls. */
 const INDEXED_TOGETHER = 200
 const INDEX_CALLS = 100
 

@@ -11,7 +11,7 @@ export interface Script {
   lua: string
   /** The SHA-1 digest in hex, by which EVALSHA names it. */
   sha: string
-  /** Where each line of `lua` stands in lua/, such as `admit.lua:12`. */
+  /** Where each line of `lua` is in lua/, such as `admit.lua:12`. */
   lines: readonly string[]
 }
 

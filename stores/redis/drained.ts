@@ -12,7 +12,7 @@ import { TEXT_COLUMNS } from '../columns.ts'
 import { folderOf, isLocal } from '../local.ts'
 import { POSITION, type Position } from '../ship/files.ts'
 
-/** The stream keeps at least so many rows that were shipped: some 20 MB, for those who look at the last exchanges. */
+/** The stream keeps at least this many rows that were shipped: some 20 MB, for those who look at the last exchanges. */
 export const DRAIN_TAIL = 100_000
 /** Rows that are yielded together. */
 const PAGE = 1000
@@ -53,7 +53,7 @@ export async function* readDrained(
     if (day >= until || day + DAY_MS <= since || files[name] === 0) continue
     const opened = await openIfThere(file)
     if (!opened) continue
-    // What stands behind these bytes is of a batch that has not ended.
+    // What is behind these bytes belongs to a batch that has not ended.
     const input = opened.createReadStream({ end: files[name]! - 1 })
     let page: LedgerRow[] = []
     let lines = 0

@@ -184,8 +184,8 @@ export class RedisIdempotency implements IdempotencyStore {
   }
 
   /**
-   * Renews the marks of running first uses, and delivers what Redis could not be told when they ended. A first use that
-   * another has taken over, while this process stood still or could not reach Redis, is told so.
+   * Renews the marks of running first uses, and delivers what could not be written to Redis when they ended. A first
+   * use that another has taken over, while this process stood still or could not reach Redis, learns so.
    */
   async renew(): Promise<void> {
     const marks = [...this.#running.values()]

@@ -99,7 +99,7 @@ export function usersKeep(cells: readonly Pick<Cell, 'id'>[]): number {
   return Math.max(...days) * DAY
 }
 
-/** Where what is taken of an organization's balance stands. */
+/** Where what is taken of an organization's balance is kept. */
 export const BALANCE = placeOf({ id: COUNTED.balance.given, kind: 'balance', dimension: 'balance' })
 
 /**
@@ -118,7 +118,7 @@ export const FINALS = PLACES.length + 2
 
 export const DAY_PLACE = PLACES.findIndex(p => p.period === 'day')
 const MONTH_PLACE = PLACES.findIndex(p => p.period === 'month')
-/** The index of the double in a group that tells how many requests run. */
+/** The index of the double in a group that holds how many requests run. */
 export const RUNNING = STARTS[SLOTS_PLACE]!
 /** Indexes of doubles in the group of a balance: what is taken, and the generation. */
 export const TAKEN = STARTS[SLOTS_PLACE]!

@@ -81,7 +81,7 @@ export class Leases {
   /** Whether a renewal has succeeded. */
   #started = false
   #beating: Promise<void> | undefined
-  /** `start` has ended: from then on nobody but the log is told of a refusal. */
+  /** `start` has ended: from then on nobody but the log learns of a refusal. */
   #opened = false
   /** No lease is declared dead before this time (monotonic ms). */
   #reapAfter = Number.NEGATIVE_INFINITY

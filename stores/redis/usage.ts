@@ -48,7 +48,7 @@ export async function* scanUsage(
     return
   }
   const { first, end, rest } = divide(filter, 0)
-  // Where a range begins or ends within an hour, the sum tells how many rows of that hour have to be looked at.
+  // Where a range begins or ends within an hour, the sum says how many rows of that hour have to be looked at.
   const rowsOf = new Map(rest.map(({ since }) => [Math.floor(since / HOUR_MS), 0]))
   for await (const page of scanSums(client, filter)) {
     read?.(page.length)

@@ -236,7 +236,7 @@ export interface FollowOptions {
 /** The first pause after a failure, ms. Each further one is twice as long. */
 const RETRY_MS = 1000
 const RETRY_MAX_MS = 60_000
-/** While a backlog is shipped, the lag is looked at after so many batches. */
+/** While a backlog is shipped, the lag is looked at after this many batches. */
 const LOOK_BATCHES = 20
 /** While shipping fails for the same reason, the log says so again after this many ms. */
 const REMIND_MS = 600_000

@@ -372,7 +372,7 @@ class MessagesEncoder implements Encoder {
     }
   }
 
-  /** A client that requested edits is told which of them have cleared something. */
+  /** A client that requested edits learns which of them have cleared something. */
   #contextManagement(): Json | undefined {
     const { context_management: requested } = this.#context.body as MessagesBody
     const applied = this.#context.conversation.edited?.applied ?? []

@@ -1,6 +1,6 @@
 /**
  * The preview features (`anthropic-beta`) whose members and blocks this surface knows, or that only tell who the client
- * is. Which of them a provider is told is a matter of its dialect. A name that is not here is no error; where unknown
+ * is. Which of them a provider gets is a matter of its dialect. A name that is not here is no error; where unknown
  * members are removed, it is reported as they are.
  */
 export const PREVIEWS: ReadonlySet<string> = new Set([

@@ -14,7 +14,7 @@ import type { Status } from './reply.ts'
  * `DELTA` plus the UTF-16 units of its text; one that has some is `DELTA_WITH_LOGPROBS`, with both numbers behind it.
  */
 export const KEEP_ALIVE = 0
-/** What comes next in the grammar of wire.md D.2, as the output tells. */
+/** What comes next in the grammar of wire.md D.2, as the output shows. */
 export const NEXT = 1
 export const ITEM_DONE = 2
 export const ANNOTATION = 3
@@ -145,7 +145,7 @@ export class ResponsesSentStream implements SentStream {
 /**
  * The stream of a finished response.
  * @param object JSON text of the Response object
- * @param events what `events()` of the stream told; undefined when there was no stream: it is then made as one whose
+ * @param events what `events()` of the stream gave; undefined when there was no stream: it is then made as one whose
  * parts have one delta each
  */
 export function streamOf(object: string, events: string | undefined): SentStream {

@@ -164,7 +164,7 @@ const strictTool = (a: object, $defs?: object): object => ({
 /** The model calls the tool `f` so often. */
 const calls = (times: number): string => `[[sim: ${'call f {"a":"none"}; '.repeat(times)}tokens 3]] x`
 
-/** Arguments of about so many bytes, whose JSON value is short or is written shorter. */
+/** Arguments of about this many bytes, whose JSON value is short or is written shorter. */
 const ARGUMENTS: ((bytes: number) => string)[] = [
   bytes => `{"a":"${random.text(bytes / 32).repeat(32)}","a":""}`,
   bytes => `{"a":${' '.repeat(bytes)}1}`,

@@ -52,7 +52,7 @@ export const KINDS: Record<Exclude<Kind, 'control'>, string> = {
 }
 /** The victim's requests per second. Its plan `benchmark` allows 100. */
 const RATE = 40
-/** One of so many of its requests has a prompt that is counted off the event loop. */
+/** One of this many of its requests has a prompt that is counted off the event loop. */
 const LARGE_EVERY = 10
 const LARGE_BYTES = 40_000
 const VICTIM_MS = 10_000

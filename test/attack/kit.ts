@@ -361,7 +361,7 @@ export function judge(part: string, breaches: Breaches, what: string, answer: An
   if (leak) note('leak', leak[0])
 }
 
-/** Runs `work` in so many lanes until `until` (a performance.now()). */
+/** Runs `work` in this many lanes until `until` (a performance.now()). */
 export async function lanes(count: number, until: number, work: (i: number) => Promise<unknown>): Promise<number> {
   let done = 0
   await Promise.all(

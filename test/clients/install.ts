@@ -11,7 +11,7 @@ import type { AgentClient, ProgramClient } from './client.ts'
 export const CACHE = process.env['SLUICE_CLIENTS'] ?? join(tmpdir(), 'sluice-clients')
 /** Resolves and installs in seconds what pip needs minutes for. */
 const UV = 'uv==0.13.9'
-/** A client that is not installed after so many milliseconds is left out. */
+/** A client that is not installed after this many milliseconds is left out. */
 const TIMEOUT = 300_000
 
 /** Why a client cannot be installed here. */

@@ -27,7 +27,7 @@ const ODD = fc.constantFrom<unknown>(null, true, 0, -1, 1.5, 1e21, '', 'x', 'é'
   [],
 ])
 
-/** @param slips one in so many values is not what the schema says */
+/** @param slips one in this many values is not what the schema says */
 export function sample(schema: Schema, g: GeneratorValue, slips: number, depth = 0): unknown {
   const one = (of: number) => g(fc.nat, { max: of - 1 }) === 0
   if (one(slips)) return g(() => ODD)

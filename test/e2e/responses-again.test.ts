@@ -32,7 +32,7 @@ for (const listener of ['uws', 'node'] as const) {
       await upstream.close()
     })
 
-    /** The upstream sends so many events, then waits for `go`. */
+    /** The upstream sends this many events, then waits for `go`. */
     function gated(events = 4) {
       const { promise: gate, resolve: go } = Promise.withResolvers<void>()
       upstream.script = async turn => {

@@ -94,7 +94,7 @@ const status =
   turn =>
     turn.answer(code, '{}', headers)
 const reset: Script = turn => turn.reset()
-/** The first so many requests meet the fault. */
+/** The first this many requests meet the fault. */
 function times(n: number, fault: Script): Script {
   let left = n
   return turn => (left-- > 0 ? fault(turn) : behave(turn))

@@ -36,7 +36,7 @@ const page =
   turn =>
     turn.answer(status, `<html><title>${status}</title><h1>Bad gateway</h1></html>`, { 'content-type': 'text/html' })
 
-/** Resets after so many bytes of the response, its head included. */
+/** Resets after this many bytes of the response, its head included. */
 const resetAt =
   (share: number): Script =>
   async turn => {

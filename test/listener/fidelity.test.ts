@@ -18,7 +18,8 @@ const streams = Number(process.env['SLUICE_FIDELITY_STREAMS'] ?? 300)
 const seed = Number(process.env['SLUICE_FIDELITY_SEED'] ?? 1)
 const atOnce = 16
 /**
- * One stream in so many is longer than what the kernel takes for a client that does not read (about 4 MB on loopback).
+ * One stream in this many is longer than what the kernel takes for a client that does not read (about 4 MB on
+ * loopback).
  */
 const longEvery = 10
 

@@ -143,7 +143,7 @@ export class RawClient {
     }
   }
 
-  /** Waits for so many whole answers. `atLeast`: bytes below which looking is not worth while. */
+  /** Waits for this many whole answers. `atLeast`: bytes below which looking is not worth while. */
   async answers(count: number, atLeast = 0): Promise<Answer[]> {
     await this.until(() => this.bytes >= atLeast)
     await this.until(() => parseAnswers(this.received, this.headAnswers, false).filter(a => a.whole).length >= count)

@@ -179,7 +179,7 @@ test('[RESP-7] few records of one organization are opened at a time', async () =
 })
 // ---- its stream -----------------------------------------------------------------------------------------------------
 
-/** The frames and the stored form of a response whose text has so many deltas. */
+/** The frames and the stored form of a response whose text has this many deltas. */
 function streamed(deltas: number, words = 'word ') {
   const body = { model: 'large', input: 'hi', stream: true }
   const context = contextFor(responses, body)

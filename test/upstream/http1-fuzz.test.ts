@@ -18,7 +18,7 @@ import { allLinks, plain } from './links.ts'
 const times = Number(process.env['SLUICE_FUZZ_TIMES'] ?? 1)
 const seed = Number(process.env['SLUICE_FUZZ_SEED'] ?? (times === 1 ? 1 : Math.floor(Math.random() * 2 ** 31)))
 
-/** Asserts a property of so many random values; a failure is one screen. */
+/** Asserts a property of this many random values; a failure is one screen. */
 async function holds<T>(property: fc.IAsyncProperty<T>, n: number): Promise<void> {
   const result = await fc.check(property, { numRuns: n * times, seed, endOnFailure: times > 1 })
   if (!result.failed) return

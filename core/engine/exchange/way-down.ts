@@ -102,7 +102,7 @@ export class WayDown {
         this.#afterWait(reply, step, next)
       },
       error => {
-        // What waited or worked for a client that has left was told to stop, and did.
+        // What waited or worked for a client that has left was asked to stop, and did.
         if (this.#x.closed && isAbort(error)) return
         this.#afterWait(this.#broken(link, error), step, next)
       },

@@ -53,7 +53,7 @@ export async function reaches(w: World, surface: Surface, ceiling: number, ask: 
   return reply
 }
 
-/** Runs something while so many streams hold their places. */
+/** Runs something while this many streams hold their places. */
 export async function beside<T>(w: World, ask: Ask, times: number, attempt: () => Promise<T>): Promise<T> {
   const leave = new AbortController()
   const open = Array.from({ length: times }, () => {

@@ -30,7 +30,7 @@ async function shippedLegacy(w: World): Promise<string> {
   return Object.keys(LEGACY).join(', ')
 }
 
-/** A text that makes a Messages prompt of exactly so many tokens. */
+/** A text that makes a Messages prompt of exactly this many tokens. */
 async function promptOf(w: World, tokens: number, model: string): Promise<string> {
   const { json } = await w.count({ model, say: ' a' })
   return ' a'.repeat(tokens - json.input_tokens + 1)
