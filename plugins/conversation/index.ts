@@ -1,6 +1,7 @@
 import { keptTurns, standIn, withCapsule } from '../../core/canon/compaction.ts'
 import { type Conversation, formOf, type Turn } from '../../core/canon/conversation.ts'
 import type { CompactionEvent, FinishEvent, ReplyWarning, StreamEvent } from '../../core/canon/events.ts'
+import { withItemId } from '../../core/canon/joined.ts'
 import { ReplyRecorder } from '../../core/canon/recorder.ts'
 import {
   conversation as conversationSlot,
@@ -10,6 +11,7 @@ import {
   GatewayError,
   type Reply,
   request,
+  requestBody,
   slot,
 } from '../../core/plugin.ts'
 import type { MaybePromise } from '../../core/ports/store.ts'
@@ -266,7 +268,7 @@ export const conversationPlugin = definePlugin({
           if (x.peek(openReasoning) !== undefined) return event
           const id = itemId()
           x.set(openReasoning, id)
-          return { ...event, id }
+          return withItemId(event, id)
         }
         case 'reasoning_end': {
           const handle = x.peek(openReasoning) ?? itemId()
@@ -288,8 +290,10 @@ export const conversationPlugin = definePlugin({
       const { compaction } = recorder
       if (!local) {
         const said = compaction ? [reply, compaction.summary, compaction.sealed] : reply
-        const size = Buffer.byteLength(JSON.stringify(said)) + echoBytes(x.get(request))
-        if (size > options.max_retained) return false
+        const size = Buffer.byteLength(JSON.stringify(said))
+        // An echo is measured only where it may matter: it takes as long as writing it.
+        const most = size + ECHO_BYTES + ECHOED_BYTES * (x.peek(requestBody)?.length ?? Number.POSITIVE_INFINITY)
+        if (most > options.max_retained && size + echoBytes(x.get(request)) > options.max_retained) return false
       }
       // A plugin below may have masked what must not be kept. Then the whole conversation is kept as that plugin left
       // it, without a link to the earlier responses. So it is where these end before this reply is stored.
@@ -478,9 +482,14 @@ function asShown(event: StreamEvent, { summaries }: Recording): StreamEvent {
   return event.type === 'reasoning' && !summaries ? { ...event, text: '' } : event
 }
 
+/** Bytes of the members of a Responses object that hardly differ, together. */
+const ECHO_BYTES = 600
+/** JSON that is parsed and written again has at most this many times its bytes: `1E20` becomes 21 digits. */
+const ECHOED_BYTES = 6
+
 /** Bytes of the members that a Responses object echoes. With the output they make the size that RESP-3 limits. */
 function echoBytes(body: Record<string, unknown>): number {
-  let bytes = 600
+  let bytes = ECHO_BYTES
   for (const member of ['instructions', 'tools', 'metadata', 'tool_choice']) {
     const value = body[member]
     if (value !== undefined) bytes += Buffer.byteLength(JSON.stringify(value))

@@ -6,6 +6,7 @@
 import { StringDecoder } from 'node:string_decoder'
 import { asGatewayError, GatewayError } from '../../core/canon/errors.ts'
 import type { StreamEvent } from '../../core/canon/events.ts'
+import { DeltaJoiner } from '../../core/canon/joined.ts'
 import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import type {
   AttemptCall,
@@ -94,11 +95,14 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
   #goneMono = 0
   /** A backend has answered an earlier request of the exchange, so the client has output. */
   readonly #begun: boolean
+  /** The deltas of a chunk are passed on when it has been read. */
+  readonly #deltas: DeltaJoiner
 
   constructor(call: AttemptCall, written: WrittenCall, sink: CallSink, ticker: Ticker) {
     this.#call = call
     this.#written = written
     this.#sink = sink
+    this.#deltas = new DeltaJoiner(event => sink.emit(event))
     this.#ticker = ticker
     this.#begun = call.report.served !== undefined
     this.#startedMono = call.facts.clock.mono()
@@ -184,6 +188,7 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
       else throw error
       return
     }
+    this.#deltas.flush()
     if (this.#state === 'over') return
     if (this.#spoke) {
       this.#spoke = false
@@ -298,12 +303,13 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
     if (event.type !== 'usage') this.#spoke = true
     if (this.#reader !== null && (this.#size += sizeOf(event)) > this.#call.maxReply) return this.#tooLarge('a reply')
     if (this.#state === 'silent') this.#state = 'answered'
-    this.#sink.emit(event)
+    this.#deltas.push(event)
   }
 
   /** The reply has ended; the decoder reports an error if it is not whole. */
   #finish(): void {
     this.#decoder!.end(this.#push)
+    this.#deltas.flush()
     if (this.#state === 'over') return
     this.#release(null)
     this.#sink.end()
@@ -332,6 +338,8 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
     if (this.#state === 'over') return
     const fault: CallFault = { kind: kindOfBroken(error, saidSo), ...(oversized && { oversized }) }
     if (this.#state === 'silent') return this.#failed(error, fault)
+    this.#deltas.flush()
+    if (this.over) return
     this.#note(error)
     this.#reportCut()
     this.#release(null)

@@ -1,6 +1,7 @@
 /** The reply as the client gets it: events become the surface's frames or one body; bytes pass unchanged. */
 import { GatewayError, retryHeaders } from '../../canon/errors.ts'
 import { type FinishEvent, type StreamEvent, ZERO_USAGE } from '../../canon/events.ts'
+import { piecesOf } from '../../canon/joined.ts'
 import {
   conversation as conversationSlot,
   type Exchange,
@@ -137,12 +138,23 @@ export class ClientReply implements Ticking {
 
   event(event: StreamEvent): void {
     if (this.#state === 'open' && !this.#begin()) return
-    const frames = this.#encoder!.event(event)
+    const frames = this.#framesOf(event)
     if (this.#state === 'collecting' || frames === '') return
     // A reply that is cut before any content was sent is not billed (BILL-3). Most events have content, and after the
     // first one the question is settled.
     if (!this.#delivered) this.#delivered = this.#hasContent(event)
     this.#write(frames)
+  }
+
+  #framesOf(event: StreamEvent): string {
+    const encoder = this.#encoder!
+    const pieces = this.#state === 'collecting' ? null : piecesOf(event)
+    if (pieces === null) return encoder.event(event)
+    // No encoder keeps an event, so one object serves for all pieces.
+    const piece = { ...event, text: '' } as StreamEvent & { text: string }
+    let frames = ''
+    for (piece.text of pieces) frames += encoder.event(piece)
+    return frames
   }
 
   /**
