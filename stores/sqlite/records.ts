@@ -13,21 +13,26 @@ import type { Writer } from './writer.ts'
  */
 const COMMIT_MS = 10_000
 
-/** A value that is not committed yet, or one read from the table. */
+/** What was written and is not committed yet. */
 interface Pending {
-  value: Uint8Array
+  /** Undefined for a record that was touched alone: the table has its value. */
+  value?: Uint8Array
   expires: number
 }
 
 export class SqliteRecords implements RecordStore {
   #writer: Writer
   #select: StatementSync
+  #selectEnd: StatementSync
   #pending = new Map<string, Pending>()
 
   constructor(options: { reader: DatabaseSync; writer: Writer }) {
     this.#writer = options.writer
     this.#select = options.reader.prepare(
       'SELECT value, expires FROM records WHERE organization = ? AND kind = ? AND id = ?',
+    )
+    this.#selectEnd = options.reader.prepare(
+      'SELECT expires FROM records WHERE organization = ? AND kind = ? AND id = ?',
     )
   }
 
@@ -39,7 +44,10 @@ export class SqliteRecords implements RecordStore {
   }
 
   get(org: string, kind: RecordKind, id: string, now: number): Uint8Array | null {
-    return this.#find(org, kind, id, now)?.value ?? null
+    const pending = this.#pending.get(nameOf(org, kind, id))
+    if (pending?.value) return pending.expires > now ? pending.value : null
+    const stored = this.#select.get(org, kind, id) as unknown as Required<Pending> | undefined
+    return stored && Math.max(stored.expires, pending?.expires ?? 0) > now ? stored.value : null
   }
 
   getMany(org: string, kind: RecordKind, ids: readonly string[], now: number): (Uint8Array | null)[] {
@@ -48,18 +56,17 @@ export class SqliteRecords implements RecordStore {
 
   /** Extends the life of records. The request does not wait for the commit; `ready` reports a failure. */
   touch(org: string, kind: RecordKind, ids: readonly string[], ttlMs: number, now: number): void {
-    // A record that has expired but was not swept yet must not come back.
-    const alive = ids.filter(id => this.#find(org, kind, id, now))
-    if (alive.length === 0) return
     const expires = now + ttlMs
-    const committed = this.#writer.write({ op: 'touch', organization: org, kind, ids: alive, expires })
-    for (const id of alive) {
-      const found = this.#find(org, kind, id, now)!
-      this.#remember(
-        nameOf(org, kind, id),
-        { value: found.value, expires: Math.max(found.expires, expires) },
-        committed,
-      )
+    const renewed = ids.filter(id => {
+      const end = this.#endOf(org, kind, id)
+      // A record that has expired but was not swept yet must not come back.
+      return end > now && end < expires
+    })
+    if (renewed.length === 0) return
+    const committed = this.#writer.write({ op: 'touch', organization: org, kind, ids: renewed, expires })
+    for (const id of renewed) {
+      const name = nameOf(org, kind, id)
+      this.#remember(name, { ...this.#pending.get(name), expires }, committed)
     }
   }
 
@@ -70,10 +77,12 @@ export class SqliteRecords implements RecordStore {
     await withinBudget(committed)
   }
 
-  #find(org: string, kind: RecordKind, id: string, now: number): Pending | undefined {
-    const found =
-      this.#pending.get(nameOf(org, kind, id)) ?? (this.#select.get(org, kind, id) as unknown as Pending | undefined)
-    return found && found.expires > now ? found : undefined
+  /** When a record ends, Unix ms; 0 for one that is not there. */
+  #endOf(org: string, kind: RecordKind, id: string): number {
+    const pending = this.#pending.get(nameOf(org, kind, id))
+    if (pending) return pending.expires
+    const stored = this.#selectEnd.get(org, kind, id) as unknown as Pending | undefined
+    return stored?.expires ?? 0
   }
 
   #remember(name: string, pending: Pending, committed: Promise<void>): void {
