@@ -374,16 +374,7 @@ function resolveBackend(
     )
   }
   return {
-    id: `${provider.name}/${raw.model}`,
-    provider: provider.name,
-    dialect: provider.dialect,
-    variant: provider.variant,
-    apiVersion: provider.api_version,
-    baseUrl: provider.base_url,
-    apiKey: provider.api_key,
-    keyHeader: provider.key_header,
-    headers: provider.headers,
-    model: raw.model,
+    ...modelAt(provider, raw.model),
     weight: raw.weight,
     group: raw.group,
     supports,
@@ -394,4 +385,20 @@ function resolveBackend(
     settings: { provider: provider.settings, backend: apart(raw, names.settings.backend).settings },
     ...(raw.cost && { cost: readCost(raw.cost, (at, words) => report.error([...path, 'cost', ...at], words)) }),
   }
+}
+
+/** What a backend takes from its provider. */
+export function modelAt(provider: ProviderConfig, model: string) {
+  return {
+    id: `${provider.name}/${model}`,
+    provider: provider.name,
+    dialect: provider.dialect,
+    variant: provider.variant,
+    apiVersion: provider.api_version,
+    baseUrl: provider.base_url,
+    apiKey: provider.api_key,
+    keyHeader: provider.key_header,
+    headers: provider.headers,
+    model,
+  } satisfies Partial<Backend>
 }

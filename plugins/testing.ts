@@ -48,9 +48,9 @@ import type { Store } from '../core/ports/store.ts'
 import type { EncodeContext, Encoder, Surface } from '../core/ports/surface.ts'
 import { ManualClock } from '../core/tools/clock.ts'
 import { Ticker } from '../core/tools/ticker.ts'
+import { Report } from './shared/call-report.ts'
 import { callReport, candidates, plan, upstreamConversation } from './shared/slots.ts'
 import { tickerKey } from './shared/state.ts'
-import { Report } from './upstream/report.ts'
 
 /** A surface that writes each event as one line of JSON, so that a test can read which events passed the chain. */
 export const plainSurface: Surface = {

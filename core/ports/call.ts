@@ -89,8 +89,15 @@ export interface CallReport {
   readonly promptTaken: boolean
   /** Prompt tokens of the exchange's calls after the first one. */
   readonly furtherInput: number
+  /**
+   * What calls of layers for purposes of their own cost the operator, nano-USD: beside the calls whose events reach the
+   * client. Null when one of them cost what nobody knows.
+   */
+  readonly ownCost: number | null
   /** A layer makes a further call, whose prompt has this many tokens. */
   calledAgain(promptTokens: number): void
+  /** A layer has made a call for a purpose of its own. @param cost nano-USD; null when it is not known */
+  calledApart(cost: number | null): void
   answered(backend: Backend): void
   /** @param headers of the request; their values are removed from what the provider said */
   failure(attempt: AttemptFailure, error: GatewayError, headers: Readonly<Record<string, string>>): void

@@ -7,6 +7,8 @@ import type { Continuation, SearchPart, SearchResult } from '../canon/conversati
 
 /** Answers one query. A plugin's search provider implements this. */
 export interface SearchProvider {
+  /** A search that takes longer has failed, ms. Absent: 10 s. */
+  readonly timeoutMs?: number
   /**
    * @returns results, best first. The gateway itself removes results from domains that were not allowed.
    * @throws SearchFailed with a reason that the client may see; any other error is reported as `unavailable`

@@ -2,6 +2,7 @@
 import type { ProviderUsage } from '../../core/canon/events.ts'
 import { costAt } from '../../core/canon/money.ts'
 import type { CallReport } from '../../core/plugin.ts'
+import type { Backend } from '../../core/ports/dialect.ts'
 import type { ProviderSide } from '../../core/ports/store.ts'
 
 /**
@@ -10,6 +11,19 @@ import type { ProviderSide } from '../../core/ports/store.ts'
  * @param counted what the gateway itself counted of all prompts that were sent, and of the output, delivered or not
  */
 export function sideOf(
+  call: Pick<CallReport, 'served' | 'promptTaken' | 'ownCost'> | undefined,
+  report: ProviderUsage | null,
+  counted: { input: number; output: number },
+): ProviderSide {
+  const side = ofCalls(call, report, counted)
+  const own = call ? call.ownCost : 0
+  // What is not known makes the whole unknown: a sum that is too low would look like a margin.
+  if (own === null) delete side.provider_cost
+  else if (side.provider_cost !== undefined) side.provider_cost += own
+  return side
+}
+
+function ofCalls(
   call: Pick<CallReport, 'served' | 'promptTaken'> | undefined,
   report: ProviderUsage | null,
   counted: { input: number; output: number },
@@ -30,16 +44,30 @@ export function sideOf(
     if (prompts.prompt !== undefined) side.counted_input = counted.input
     if (report.output !== undefined) side.counted_output = counted.output
   }
-  if (backend.cost)
-    side.provider_cost = costAt(backend.cost, {
-      requests,
-      prompt: side.provider_input ?? counted.input,
-      cached: side.provider_cached ?? 0,
-      cacheWrite: side.provider_cache_write ?? 0,
-      cacheWriteHour: side.provider_cache_write_1h ?? 0,
-      output: side.provider_output ?? counted.output,
-      searches: report?.searches ?? 0,
-      ...(report?.tier !== undefined && { tier: report.tier }),
-    })
+  const cost = costOf(backend, report, counted)
+  if (cost !== null) side.provider_cost = cost
   return side
+}
+
+/**
+ * What a backend charges for what it reports, nano-USD; null when the configuration does not say.
+ * @param counted stands for what it does not report
+ */
+export function costOf(
+  { cost }: Backend,
+  report: ProviderUsage | null,
+  counted: { input: number; output: number },
+): number | null {
+  if (!cost) return null
+  const prompts = report?.rounds ?? report
+  return costAt(cost, {
+    requests: report?.rounds?.count ?? 1,
+    prompt: prompts?.prompt ?? counted.input,
+    cached: prompts?.cached ?? 0,
+    cacheWrite: prompts?.cacheWrite ?? 0,
+    cacheWriteHour: prompts?.cacheWriteHour ?? 0,
+    output: report?.output ?? counted.output,
+    searches: report?.searches ?? 0,
+    ...(report?.tier !== undefined && { tier: report.tier }),
+  })
 }

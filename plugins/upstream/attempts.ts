@@ -18,11 +18,11 @@ import {
 import type { Backend } from '../../core/ports/dialect.ts'
 import { isBlamed } from '../../providers/blame.ts'
 import { unavailableMs } from '../../providers/faults.ts'
+import { upstreamFields } from '../shared/call-report.ts'
 import { type Consequence, FAULTS } from '../shared/fault-table.ts'
 import { unsent } from '../shared/slots.ts'
 import type { Cause, Refusal, Scope } from './breaker.ts'
 import type { UpstreamOptions } from './options.ts'
-import { upstreamFields } from './report.ts'
 import type { Target, Targets } from './targets.ts'
 
 /**

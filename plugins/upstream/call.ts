@@ -1,9 +1,9 @@
 import type { GatewayConfig } from '../../config/types.ts'
 import { capped } from '../../core/canon/conversation.ts'
 import { type Call, conversation, type Exchange, estimate } from '../../core/plugin.ts'
+import { Report } from '../shared/call-report.ts'
 import { candidates, model, plan, reservation, upstreamConversation } from '../shared/slots.ts'
 import type { UpstreamOptions } from './options.ts'
-import { Report } from './report.ts'
 import { clocksOf } from './stream-limits.ts'
 
 /** The call of the plan that the lines above have made. */

@@ -4,6 +4,7 @@ import { leastOf } from '../shared/account-limits.ts'
 import { type HostedSearch, hostedSearch, identity, plan as planSlot } from '../shared/slots.ts'
 import { sharedTicker } from '../shared/ticker.ts'
 import { searchToolOf, withSearchFunction } from './function-form.ts'
+import { ModelSearch, searchBackend } from './model-search.ts'
 import { OpenSearches } from './provider.ts'
 import { SearchLoop } from './search-loop.ts'
 
@@ -14,6 +15,12 @@ const schema = object({
       {
         minLength: 1,
       },
+    ),
+  ),
+  model: nullable(
+    text(
+      'A model of the provider that searches by itself: each search is a small call to it. Not set: the provider is a search server.',
+      { minLength: 1 },
     ),
   ),
   max_turns: count(8, 'Most rounds of searches for one request.', 1),
@@ -35,10 +42,13 @@ export const webSearch = definePlugin({
   searchProvider: 'provider',
   aboveTerminal: true,
   dryRun: 'safe',
-  uses: ['providers'],
-  create({ provider, max_turns, max_searches, max_results, connect_timeout }, context) {
+  uses: ['providers', 'models'],
+  create({ provider, model, max_turns, max_searches, max_results, connect_timeout }, context) {
     const { clock, config, log, searchProviders, shared } = context
     const searches = new OpenSearches(config.providers, searchProviders, connect_timeout)
+    const searching = model === null ? null : searchBackend(config, provider, model)
+    // `searchProviderFault` says so where the configuration is loaded.
+    const backend = typeof searching === 'string' ? null : searching
     const ticker = sharedTicker(shared, clock)
     const bounds = { maxTurns: max_turns, maxSearches: max_searches, maxResultBytes: max_results }
     const service: HostedSearch = {
@@ -64,7 +74,8 @@ export const webSearch = definePlugin({
         const caller = call.facts.peek(identity)
         const allowed = caller && leastOf('max_searches', caller, call.asked.model)
         const plan = { ...search, maxSearches: Math.min(search.maxSearches, allowed ?? Number.POSITIVE_INFINITY) }
-        const options = { plan, provider: searches.of(search.provider), ticker, log }
+        const answers = backend ? new ModelSearch(call, next, backend) : searches.of(search.provider)
+        const options = { plan, provider: answers, ticker, log }
         return new SearchLoop(call, sink, next, options).start()
       },
       close: () => searches.close(),

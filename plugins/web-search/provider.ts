@@ -6,6 +6,7 @@ import type { GatewayConfig, ProviderConfig } from '../../config/types.ts'
 import type { PipelineEntry } from '../../core/engine/chain.ts'
 import type { SearchProvider, SearchProviders } from '../../core/ports/search.ts'
 import { HttpSearch } from './http-provider.ts'
+import { searchBackend } from './model-search.ts'
 
 /** The most searches at the same time. Others wait for a connection, and their timeout already runs. */
 const CONNECTIONS = 32
@@ -62,6 +63,9 @@ export function searchProviderFault(
   registered: SearchProviders,
 ): { at: PipelineEntry['at']; message: string } | null {
   for (const { entry, provider } of searchesIn(config.pipelines, plugins)) {
+    const { model } = entry.config as { model?: string | null }
+    const backend = model == null ? null : searchBackend(config, provider, model)
+    if (typeof backend === 'string') return { at: entry.at, message: `${entry.id}: ${backend}` }
     if (provider === null || provider === SIMULATED_SEARCH || Object.hasOwn(config.providers, provider)) continue
     if (registered.get(provider)) continue
     const option = entry.implied ? 'web_search.provider' : 'web-search.provider'

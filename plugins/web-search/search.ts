@@ -14,7 +14,7 @@ import { mostResults, usableResults } from './results.ts'
  */
 type State = 'called' | 'running' | 'done'
 
-/** Milliseconds. A search that takes longer has failed. */
+/** Milliseconds. A search that takes longer has failed, unless its provider says otherwise. */
 const SEARCH_MS = 10_000
 
 export class Search implements AnsweredSearch {
@@ -65,8 +65,9 @@ export class Search implements AnsweredSearch {
       this.#stop()
       ended()
     }
-    const timer = clock.setTimer(SEARCH_MS, () =>
-      fail(new SearchFailed('unavailable', `no answer within ${SEARCH_MS / 1000} s`)),
+    const patience = provider?.timeoutMs ?? SEARCH_MS
+    const timer = clock.setTimer(patience, () =>
+      fail(new SearchFailed('unavailable', `no answer within ${patience / 1000} s`)),
     )
     this.#stop = () => {
       timer.cancel()

@@ -110,6 +110,7 @@ test('plugin options arrive checked, filled and converted', async () => {
   assert.deepEqual(options['idempotency'], { keep: 86_400_000, max_record: 4 * 1024 ** 2, max_total: 1024 ** 3 })
   assert.deepEqual(options['conversation'], { retain: 86_400_000, max_retained: 1024 ** 2, continuation: 259_200_000 })
   assert.deepEqual(options['web-search'], {
+    model: null,
     provider: 'simulator',
     max_turns: 8,
     max_searches: 32,

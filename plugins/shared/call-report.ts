@@ -3,7 +3,7 @@ import type { GatewayError } from '../../core/canon/errors.ts'
 import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
 import type { AttemptFailure, CallFacts, CallReport, FailedAttempt } from '../../core/plugin.ts'
 import type { Backend } from '../../core/ports/dialect.ts'
-import { callReport, failedAttempts, servedBy } from '../shared/slots.ts'
+import { callReport, failedAttempts, servedBy } from './slots.ts'
 
 /** The most failed attempts kept of one exchange. A search may fail in many rounds; the last ones are kept. */
 const MOST = 16
@@ -15,6 +15,7 @@ export class Report implements CallReport {
   failed = NONE
   promptTaken = false
   furtherInput = 0
+  ownCost: number | null = 0
   readonly #facts: Pick<CallFacts, 'set'>
 
   constructor(facts: Pick<CallFacts, 'set'>) {
@@ -24,6 +25,10 @@ export class Report implements CallReport {
 
   calledAgain(promptTokens: number): void {
     this.furtherInput += promptTokens
+  }
+
+  calledApart(cost: number | null): void {
+    this.ownCost = cost === null || this.ownCost === null ? null : this.ownCost + cost
   }
 
   answered(backend: Backend): void {
