@@ -44,7 +44,7 @@ export const VERBS: Record<string, { summary: string; load(): Promise<Verb> }> =
     load: async () => (await import('./ledger.ts')).ledger,
   },
   store: {
-    summary: 'Moves everything to another store: `store move`.',
+    summary: 'Makes a backup of the store, restores one, or moves all to another store: `store backup`.',
     load: async () => (await import('./store.ts')).store,
   },
   trace: {

@@ -1,8 +1,9 @@
-/** `sluice store move`: carries everything from one store to another, such as from SQLite to Redis. */
+/** `sluice store`: carries everything to another store, makes backups, and restores them. */
 import { existsSync } from 'node:fs'
 import path from 'node:path'
 import { parseArgs } from 'node:util'
 import type { Logger } from '../core/plugin.ts'
+import { backup, type Copied, restore } from '../stores/move/backup.ts'
 import { cancelMove, type Moved, moveStore, NAMES, type Name, type Tally } from '../stores/move/move.ts'
 import { configFile } from './arguments.ts'
 import type { Verb } from './main.ts'
@@ -10,12 +11,21 @@ import { loadWithoutSecrets, storeFailure } from './problems.ts'
 import { Progress } from './progress.ts'
 import { columns, type Terminal, UsageError } from './terminal.ts'
 
-const HELP = `Usage: sluice store move --from STORE [--cancel] [OPTIONS]
+const HELP = `Usage: sluice store backup TO [OPTIONS]
+       sluice store restore FROM [OPTIONS]
+       sluice store move --from STORE [--cancel] [OPTIONS]
 
-Carries everything from another store into the store of the configuration:
-organizations and keys, spend, levels of rate limits, the ledger with its sums,
-retained responses, replies of idempotency keys, the audit and the secret.
+backup writes the store of the configuration into the file TO: organizations
+and keys, spend, levels of rate limits, the ledger with its sums, retained
+responses, replies of idempotency keys, the audit and the secret. Gateways may
+run meanwhile. Whoever has the file has all of that: keep it as safe as the
+store. It is read again before it gets its name.
 
+restore fills the store of the configuration, which must be empty, from such a
+file, and reads it again. Stop all gateways before. Any engine takes the backup
+of any other, and of an earlier release.
+
+move carries everything from another store into that of the configuration.
 Stop all gateways, set 'store' in gateway.yaml to the new store, run this, and
 start the gateways again. The new store must be empty. What was carried is read
 again and compared before the old store is marked as moved; no gateway starts
@@ -28,8 +38,11 @@ on it after that. A move that was interrupted goes on when it is run again.
   --config FILE   the configuration (default gateway.yaml)
 `
 
+const ACTIONS = ['backup', 'restore', 'move'] as const
+type Action = (typeof ACTIONS)[number]
+
 export const store: Verb = {
-  summary: 'Moves everything to another store: `store move`.',
+  summary: 'Makes a backup of the store, restores one, or moves all to another store: `store backup`.',
   help: HELP,
   async run(args, terminal) {
     const { values, positionals } = parseArgs({
@@ -41,24 +54,36 @@ export const store: Verb = {
       },
       allowPositionals: true,
     })
-    const [action, ...files] = positionals
-    if (action !== 'move') throw new UsageError(action === undefined ? 'move?' : `there is no 'store ${action}'`)
-    if (values.from === undefined) throw new UsageError('--from names the store to leave')
-    const from = storeOf(values.from)
+    const [given, ...files] = positionals
+    const action = ACTIONS.find(each => each === given)
+    if (action === undefined)
+      throw new UsageError(given === undefined ? 'backup, restore or move?' : `there is no 'store ${given}'`)
+    const file = action === 'move' ? undefined : fileNamed(action, files.shift())
+    if (action === 'move' && values.from === undefined) throw new UsageError('--from names the store to leave')
+    if (action !== 'move' && (values.from !== undefined || values.cancel))
+      throw new UsageError(`--from and --cancel are options of 'store move'`)
+    const from = values.from === undefined ? '' : storeOf(values.from)
     const { config } = await loadWithoutSecrets(configFile(values.config, files), terminal)
-    const { url: to, max_memory: maxMemory } = config.store
+    const { url, max_memory: maxMemory } = config.store
     const progress = new Progress(process.stderr, 'rows')
     const stop = new AbortController()
     const onSignal = () => stop.abort()
     for (const signal of SIGNALS) process.once(signal, onSignal)
-    const options = {
-      ...{ from, to, maxMemory, log: logTo(terminal), signal: stop.signal },
+    const shared = {
+      ...{ maxMemory, signal: stop.signal },
       tell: (text: string) => terminal.err(text),
       progress: (count: number) => progress.show(count),
     }
     try {
-      if (values.cancel) for (const line of await cancelMove(options)) terminal.out(line)
-      else tellMoved(await moveStore(options), terminal)
+      if (file !== undefined) {
+        const copied = await (action === 'backup' ? backup : restore)({ ...shared, store: url, file })
+        progress.clear()
+        tellCopied(action, copied, terminal)
+      } else {
+        const options = { ...shared, from, to: url, log: logTo(terminal) }
+        if (values.cancel) for (const line of await cancelMove(options)) terminal.out(line)
+        else tellMoved(await moveStore(options), terminal)
+      }
       return 0
     } catch (error) {
       throw storeFailure(error)
@@ -67,6 +92,11 @@ export const store: Verb = {
       for (const signal of SIGNALS) process.off(signal, onSignal)
     }
   },
+}
+
+function fileNamed(action: Action, file: string | undefined): string {
+  if (file !== undefined) return file
+  throw new UsageError(`'store ${action}' needs the file ${action === 'backup' ? 'to write' : 'of the backup'}`)
 }
 
 const SIGNALS = ['SIGINT', 'SIGTERM'] as const
@@ -105,6 +135,21 @@ const NEVER = [
   'positions of `ledger ship`: its next run leaves out what its target has',
   'consumer groups of the stream sluice:ledger',
 ]
+
+function tellCopied(action: Action, { store, file, content }: Copied, terminal: Terminal): void {
+  const [what, from, to] = action === 'backup' ? ['Copied', store, file] : ['Restored', file, store]
+  terminal.out(`${what} from ${from} to ${to}, and read again there:`)
+  terminal.out(contentTable(content))
+  if (action === 'restore') terminal.out('Start the gateways.')
+}
+
+/** What of each kind there is, by count and sum; what there is nothing of is left out. */
+function contentTable(content: Record<Name, Tally>): string {
+  const rows = (Object.keys(NAMES) as Name[])
+    .filter(name => content[name].count > 0)
+    .map(name => [WORDS[name], String(content[name].count), sumOf(name, content[name])])
+  return rows.length === 0 ? '  nothing but the secret' : columns(rows)
+}
 
 function tellMoved({ from, to, carried, dropped }: Moved, terminal: Terminal): void {
   if (carried === null) {

@@ -128,14 +128,7 @@ export async function moveStore(options: MoveOptions): Promise<Moved> {
     const secret = await source.secret()
     empty = false
     await target.begin(secret)
-    const carried = new Tallies()
-    let count = 0
-    for (const kind of KINDS)
-      for await (const batch of source.read(kind, now, drop)) {
-        signal?.throwIfAborted()
-        for (const item of await target.write(kind, batch)) carried.add(kind, item)
-        options.progress((count += batch.length))
-      }
+    const carried = await carry(source, target, now, drop, options)
     await target.finish()
     if (secret && Buffer.compare(secret, (await target.secret()) ?? Buffer.alloc(0)) !== 0)
       throw new StoreUnavailable(`${right} does not hold the secret of ${left}; nothing was changed in ${left}`)
@@ -189,6 +182,35 @@ export async function cancelMove({ from, to, maxMemory, tell }: MoveOptions): Pr
   }
 }
 
+/**
+ * Carries everything.
+ * @param until of sums, those of whole hours before this time alone (Unix ms)
+ */
+export async function carry(
+  source: End,
+  target: End,
+  now: number,
+  drop: Drop,
+  { progress, signal }: Pick<MoveOptions, 'progress' | 'signal'>,
+  until = Number.POSITIVE_INFINITY,
+): Promise<Tallies> {
+  const carried = new Tallies()
+  let count = 0
+  for (const kind of KINDS)
+    for await (const batch of source.read(kind, now, drop)) {
+      signal?.throwIfAborted()
+      for (const item of await target.write(kind, batch.filter(isBefore(kind, until)))) carried.add(kind, item)
+      progress((count += batch.length))
+    }
+  return carried
+}
+
+/** Whether something is no sum, or the sum of an hour before a time. */
+function isBefore(kind: Kind, until: number): (item: object) => boolean {
+  if (kind !== 'sums' && kind !== 'tagged') return () => true
+  return item => (item as { time: number }).time < until
+}
+
 function refusal(name: string, { state, other }: { state: string; other: string }): StoreUnavailable {
   const words: Record<string, string> = {
     moved: `was moved to ${other} already, and its data is old: name another store, or remove the data`,
@@ -198,7 +220,7 @@ function refusal(name: string, { state, other }: { state: string; other: string 
   return new StoreUnavailable(`${name} ${words[state]}`)
 }
 
-async function openEnd(
+export async function openEnd(
   url: string,
   maxMemory: number | null,
   tell: (text: string) => void,
@@ -232,7 +254,7 @@ async function settle(url: string, name: string, { log, tell }: MoveOptions): Pr
 // ---- the check ------------------------------------------------------------------------------------------------------
 
 /** Counts, sums and contents by kind, and of what expires by the hour in which it does. The order does not matter. */
-class Tallies {
+export class Tallies {
   readonly #of = new Map<Name, Map<number, Tally & { content: number }>>()
 
   add<K extends Kind>(kind: K, item: Carried[K]): void {
@@ -338,7 +360,13 @@ const digest = (bytes: Uint8Array): string => createHash('sha1').update(bytes).d
  * may expire meanwhile, and the time to live of Redis may be a few milliseconds off.
  * @throws StoreUnavailable
  */
-async function verify(carried: Tallies, target: End, now: number, { progress, signal }: MoveOptions): Promise<void> {
+export async function verify(
+  carried: Tallies,
+  target: End,
+  now: number,
+  { progress, signal }: Pick<MoveOptions, 'progress' | 'signal'>,
+  until = Number.POSITIVE_INFINITY,
+): Promise<void> {
   let wrong = ''
   for (let read = 0; read < READS; read++) {
     const found = new Tallies()
@@ -346,7 +374,7 @@ async function verify(carried: Tallies, target: End, now: number, { progress, si
     for (const kind of KINDS)
       for await (const batch of target.read(kind, now, () => {})) {
         signal?.throwIfAborted()
-        for (const item of batch) found.add(kind, item)
+        for (const item of batch.filter(isBefore(kind, until))) found.add(kind, item)
         progress((count += batch.length))
       }
     const from = Math.floor(Date.now() / HOUR_MS) + 2 + read

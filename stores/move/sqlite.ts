@@ -155,6 +155,11 @@ export class SqliteEnd implements End {
     this.#db.exec('PRAGMA wal_checkpoint(TRUNCATE)')
   }
 
+  /** Sums rows from a time on (Unix ms) whose sums were not carried; those of tags are there with the rows. */
+  sumFrom(time: number): void {
+    this.#transaction(() => this.#sql(SUM_SLICE).run(time, NEVER))
+  }
+
   async *read<K extends Kind>(kind: K, now: number, drop: Drop): AsyncGenerator<Carried[K][]> {
     try {
       yield* this.#batches(kind, now, drop)

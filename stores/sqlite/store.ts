@@ -30,6 +30,7 @@ import { type RunningKey, SqliteIdempotency } from './idempotency.ts'
 import { recentRows, rowsOf, SqliteLedgerSink, scanUsage } from './ledger.ts'
 import { LevelSaver, levelsBefore, positionOf, SettledLevels, usersBefore } from './levels.ts'
 import { SqliteNotices } from './notices.ts'
+import { checkLog, noteOpened } from './opened.ts'
 import { SqliteRecords } from './records.ts'
 import { makePrivate, prepare } from './schema.ts'
 import { type Caps, packEntries, Tables } from './tables.ts'
@@ -91,8 +92,10 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
   let writer: Writer | undefined
   try {
     if (!inMemory) makePrivate(file)
+    if (lock) checkLog(file, lock)
     reader = new DatabaseSync(file)
     prepare(reader, file)
+    if (lock) noteOpened(reader, lock)
     const secret = storedSecret(reader)
     writer = inMemory ? new InlineWriter(reader, caps) : new ThreadWriter(file, caps, new Tables(reader, caps).kept())
     const sink = new SqliteLedgerSink(reader, writer)
