@@ -13,7 +13,7 @@ import { type ExchangeRecord, RecentExchanges, Taken } from './recent.ts'
 import type { SpendWatch } from './spend-watch.ts'
 import { UseByKey } from './usage.ts'
 
-const NONE: ExchangeRecord['failed'] = []
+const NONE: readonly never[] = []
 /**
  * So many requests that were refused by their heads are logged in a second. A line costs as much as half of a refusal,
  * and a flood must not fill the disk, or push the exchanges that failed out of the dashboard.
@@ -82,6 +82,7 @@ export class Observer {
       output: billed?.output ?? 0,
       cost: bill?.billed ? bill.cost : 0,
       failed: last ? failed.map(attempt => ({ ...attempt, told: attempt.told?.toJSON() ?? null })) : NONE,
+      passedOver: report?.passedOver ?? NONE,
       taken,
       timeline: x.timeline?.entries ?? null,
     }
@@ -112,6 +113,7 @@ export class Observer {
         unknown_model: unknown,
         backend,
         ...(last && upstreamFields(last)),
+        passed_over: record.passedOver.length > 0 ? record.passedOver : undefined,
         input_tokens: billed?.input,
         output_tokens: billed?.output,
         cost: billed && record.cost,
@@ -152,6 +154,7 @@ export class Observer {
       output: 0,
       cost: 0,
       failed: NONE,
+      passedOver: NONE,
       taken: null,
       timeline: null,
     })

@@ -2,7 +2,7 @@
 
 import type { UpstreamFault } from '../core/canon/upstream-fault.ts'
 import type { TimelineEntry } from '../core/engine/timeline.ts'
-import type { FailedAttempt } from '../core/plugin.ts'
+import type { FailedAttempt, PassedOver } from '../core/plugin.ts'
 import { isLimit } from '../core/ports/store.ts'
 import type { Reservation } from '../plugins/shared/slots.ts'
 
@@ -39,6 +39,8 @@ export interface ExchangeRecord {
   cost: number
   /** Failed attempts, oldest first. */
   failed: readonly (Omit<FailedAttempt, 'told'> & { told: ReturnType<UpstreamFault['toJSON']> | null })[]
+  /** Backends that were not asked, and why. */
+  passedOver: readonly PassedOver[]
   /** What `admission` took from the limits; null when the exchange was not admitted. */
   taken: Taken | null
   /** When each hook ran, for sampled exchanges; null for the others. */

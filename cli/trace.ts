@@ -7,6 +7,7 @@ import type { ErrorCode } from '../core/canon/errors.ts'
 import { type Dimension, isMoney } from '../core/canon/limits.ts'
 import { formatUsd } from '../core/canon/money.ts'
 import type { TimelineEntry } from '../core/engine/timeline.ts'
+import type { PassedOver } from '../core/plugin.ts'
 import type { LedgerRow } from '../core/ports/store.ts'
 import { requestIdTime } from '../core/tools/ids.ts'
 import { ADMIN_HELP, ADMIN_OPTIONS, AdminListener } from './admin-listener.ts'
@@ -133,11 +134,12 @@ async function fromLog(id: string, log: string | undefined): Promise<{ lines: Lo
     for await (const text of createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY })) {
       const health = text.includes('"msg":"backend ')
       const line = health || text.includes(id) ? parsed(text) : undefined
-      if (line?.['request_id'] === id) {
+      if (line?.msg === 'backend left out') out.set(line['backend'], line)
+      else if (line?.msg === 'backend back') out.delete(line['backend'])
+      else if (line?.['request_id'] === id) {
         if (line.msg === 'exchange') lines.unshift(...out.values())
         lines.push(line)
-      } else if (line?.msg === 'backend left out') out.set(line['backend'], line)
-      else if (line?.msg === 'backend back') out.delete(line['backend'])
+      }
     }
   } catch (error) {
     throw new Failure(`${log} can't be read: ${(error as NodeJS.ErrnoException).code ?? (error as Error).message}`)
@@ -185,6 +187,8 @@ export function inWords(found: Found): string {
     memory?.model || line['model'] || ledger?.model || (unknownModel && `${unknownModel}, which is not offered`),
   )
   for (const text of backends(found, line)) row('backend', text)
+  for (const over of memory?.passedOver ?? (line['passed_over'] as PassedOver[] | undefined) ?? [])
+    row('backend', notAsked(over))
   const taken = memory?.taken ?? detail?.taken
   const reserved = taken ?? (line['reserved_input'] === undefined ? undefined : reservedOf(line))
   row(
@@ -211,7 +215,7 @@ export function inWords(found: Found): string {
     duration === undefined ? undefined : `${ms(duration)}${first == null ? '' : `, first byte after ${ms(first)}`}`,
   )
   const known = code !== undefined && code !== '' && Object.hasOwn(NEXT_STEPS, code)
-  row('next', known ? NEXT_STEPS[code as ErrorCode].replace(/\[([^\]]+)\]\([^)]+\)/g, '$1') : undefined)
+  row('next', known ? nextStep(code as ErrorCode) : undefined)
   const parts = [columns(rows, 80, 0)]
   const timeline = memory?.timeline ?? detail?.timeline
   if (timeline) parts.push('', 'plugins', columns(timelineRows(timeline), 80))
@@ -228,6 +232,24 @@ export function inWords(found: Found): string {
       ),
     )
   return parts.join('\n')
+}
+
+/** `local/one was not asked: paused for all until 23:08:03.1, since it answered req_… with capacity_exceeded at 23:07:56.3` */
+function notAsked({ backend, why, scope, code, requestId, since, until }: PassedOver): string {
+  const state = why === 'pause' ? 'paused' : 'left out'
+  const whom = scope === 'all' ? 'all' : 'this organization'
+  const cause =
+    why === 'pause' ? `it answered ${requestId} with ${code}` : `${requestId} and others before it failed with ${code}`
+  return `${backend} was not asked: ${state} for ${whom} until ${clockOf(until)}, since ${cause} at ${clockOf(since)}`
+}
+
+/** The time of day in UTC, to a tenth of a second. */
+const clockOf = (time: number): string => `${new Date(time).toISOString().slice(11, 21)}Z`
+
+/** What to do, without advice to run this very command. */
+function nextStep(code: ErrorCode): string | undefined {
+  const plain = NEXT_STEPS[code].replace(/\[([^\]]+)\]\([^)]+\)/g, '$1')
+  return plain.replace(/ ?Operators: `npx sluice trace REQUEST_ID`[^.]*\./, '') || undefined
 }
 
 const NOT_TIMED = 'the gateway has the times of sampled exchanges in memory, and in the log at level debug'

@@ -21,13 +21,14 @@ const charts = new Charts(at('charts'), history)
 const chains = new Chains(at('chains'))
 const backends = new Backends(at('backends'))
 const accounts = new Accounts(at('accounts'), at('accounts-find'))
+const timeline = new Timeline(at('timeline'))
 const exchanges = new Exchanges({
   table: at('exchanges-table'),
   filter: at('exchanges-filter'),
   wrongOnly: at('exchanges-wrong'),
   hold: at('exchanges-hold'),
   count: at('exchanges-count'),
-  timeline: new Timeline(at('timeline')),
+  timeline,
 })
 const state = new State({ facts: at('facts'), alerts: at('alerts'), configuration: at('configuration') })
 
@@ -42,6 +43,7 @@ function draw() {
     charts.build()
   }
   state.show(latest)
+  timeline.file = latest.config.file
   charts.draw()
   chains.show(latest)
   backends.show(latest)

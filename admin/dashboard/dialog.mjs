@@ -3,7 +3,7 @@
  * when the dialog closes.
  */
 import { call, isOpen, wordsOf } from './api.mjs'
-import { h } from './dom.mjs'
+import { copyButton, h } from './dom.mjs'
 
 export class Dialog {
   #dialog
@@ -94,22 +94,6 @@ export class Dialog {
     }
     this.#hasSecret = true
     const field = h('input', { id: 'secret', readonly: true, value: secret, class: 'secret', spellcheck: 'false' })
-    const copied = h('span', { role: 'status' })
-    const copy = h(
-      'button',
-      {
-        type: 'button',
-        onclick: async () => {
-          field.select()
-          const done = await navigator.clipboard.writeText(secret).then(
-            () => true,
-            () => false,
-          )
-          copied.textContent = done ? 'Copied.' : 'The browser does not allow it: copy what is selected.'
-        },
-      },
-      'Copy',
-    )
     const close = h('button', { type: 'button', class: 'primary' }, 'I have stored it')
     close.addEventListener('click', () => {
       this.#hasSecret = false
@@ -125,8 +109,12 @@ export class Dialog {
       ),
       h('p', {}, h('label', { for: 'secret' }, `Secret of ${id} of ${account.id}`), field),
       h('p', { class: 'muted' }, more),
-      // Outside of https and localhost a browser has no clipboard for pages.
-      h('p', { class: 'buttons' }, copied, navigator.clipboard ? copy : null, close),
+      h(
+        'p',
+        { class: 'buttons' },
+        copyButton(secret, () => field.select()),
+        close,
+      ),
     )
     field.focus()
     field.select()

@@ -88,3 +88,22 @@ export function table(label, columns) {
   )
   return { node, body }
 }
+
+/**
+ * A button that copies a text, and says whether it did; null where pages have no clipboard, outside of https and
+ * localhost.
+ * @param select selects the text where it is shown, for those whose browser does not allow it
+ */
+export function copyButton(value, select = () => {}) {
+  if (!navigator.clipboard) return null
+  const copied = h('span', { role: 'status' })
+  const copy = async () => {
+    select()
+    const done = await navigator.clipboard.writeText(value).then(
+      () => true,
+      () => false,
+    )
+    copied.textContent = done ? 'Copied.' : 'The browser does not allow it: copy what is selected.'
+  }
+  return h('span', { class: 'copy' }, copied, h('button', { type: 'button', onclick: copy }, 'Copy'))
+}

@@ -212,7 +212,8 @@ export class Exchanges {
 function hay(exchange) {
   const { id, route, organization, key, status, outcome, code, timeline } = exchange
   const model = exchange.model || exchange.unknownModel
-  const backends = [exchange.backend, ...exchange.failed.map(attempt => attempt.backend)].join(' ')
+  const others = [...exchange.failed, ...exchange.passedOver].map(({ backend }) => backend)
+  const backends = [exchange.backend, ...others].join(' ')
   const timed = timeline ? 'timed' : ''
   return `${id} ${route} ${model} ${backends} ${organization} ${key} ${status} ${outcome} ${code} ${timed}`.toLowerCase()
 }

@@ -1,5 +1,5 @@
 /** One exchange, plugin by plugin: when each hook ran and how long it took. */
-import { h } from './dom.mjs'
+import { copyButton, h } from './dom.mjs'
 import { clock, count, isMoney, ms, usd } from './format.mjs'
 
 const PHASES = {
@@ -19,6 +19,8 @@ const KINDS = { body: 'wait', upstream: 'wait', reply: 'wait', onRequest: 'down'
 
 export class Timeline {
   #parent
+  /** The file of the configuration that serves. */
+  file = ''
 
   constructor(parent) {
     this.#parent = parent
@@ -26,11 +28,12 @@ export class Timeline {
 
   /** Shows the timeline of an exchange; null closes it. */
   show(exchange) {
-    this.#parent.replaceChildren(...(exchange ? [panel(exchange)] : []))
+    this.#parent.replaceChildren(...(exchange ? [panel(exchange, this.file)] : []))
   }
 }
 
-function panel(exchange) {
+function panel(exchange, file) {
+  const command = `npx sluice trace ${exchange.id}${file && ` --config ${quoted(file)}`}`
   const facts = [
     ['request id', h('code', {}, exchange.id)],
     ['at', clock(exchange.at)],
@@ -42,11 +45,12 @@ function panel(exchange) {
     ['model', exchange.model || (exchange.unknownModel ? `${exchange.unknownModel}, which is not offered` : '–')],
     ['backend', exchange.backend || '–'],
     ...exchange.failed.map((attempt, i) => [`attempt ${i + 1} failed`, failure(attempt)]),
+    ...exchange.passedOver.map(over => ['not asked', passedOver(over)]),
     ['account', exchange.organization ? `${exchange.organization} / ${exchange.key}` : '–'],
     ['tokens', `${count(exchange.input)} in, ${count(exchange.output)} out, ${usd(exchange.cost)}`],
     ...taken(exchange),
     ['time', `${ms(exchange.durationMs)}, first byte ${ms(exchange.ttfbMs)}`],
-    ['in a shell', h('code', {}, `npx sluice trace ${exchange.id}`)],
+    ['in a shell', h('span', {}, h('code', {}, command), ' ', copyButton(command))],
   ]
   return h(
     'article',
@@ -61,6 +65,11 @@ function panel(exchange) {
           'Its plugins were not timed: on a busy gateway one exchange in sixteen is. The filter “timed” finds those.',
         ),
   )
+}
+
+/** A path as a shell takes it. */
+function quoted(path) {
+  return /^[\w./@+-]+$/.test(path) ? path : `'${path.replaceAll("'", `'\\''`)}'`
 }
 
 /** What was reserved, and what each limit had left then. */
@@ -81,6 +90,24 @@ function failure({ backend, code, status, told, ms: took }) {
   const said = [told?.type, told?.code, told?.param && `at ${told.param}`].filter(Boolean)
   const answered = status > 0 ? `; it answered ${[status, ...said].join(', ')}` : ''
   return h('span', { class: 'bad' }, h('code', {}, backend), ` after ${ms(took)}: ${code}${answered}`)
+}
+
+/** `openai/gpt-x: paused for all until 23:08:03, since it answered req_… with capacity_exceeded at 23:07:56`. */
+function passedOver({ backend, why, scope, code, requestId, since, until }) {
+  const state = why === 'pause' ? 'paused' : 'left out'
+  const whom = scope === 'all' ? 'all' : 'this organization'
+  const cause =
+    why === 'pause'
+      ? [', since it answered ', h('code', {}, requestId), ` with ${code}`]
+      : [', since ', h('code', {}, requestId), ` and others before it failed with ${code}`]
+  return h(
+    'span',
+    { class: 'bad' },
+    h('code', {}, backend),
+    `: ${state} for ${whom} until ${clock(until)}`,
+    ...cause,
+    ` at ${clock(since)}`,
+  )
 }
 
 function waterfall({ timeline, durationMs }) {

@@ -87,6 +87,8 @@ export interface CallReport {
    * error status: providers charge for neither.
    */
   readonly promptTaken: boolean
+  /** Backends that were not asked, each once. */
+  readonly passedOver: readonly PassedOver[]
   /** Prompt tokens of the exchange's calls after the first one. */
   readonly furtherInput: number
   /**
@@ -99,6 +101,7 @@ export interface CallReport {
   /** A layer has made a call for a purpose of its own. @param cost nano-USD; null when it is not known */
   calledApart(cost: number | null): void
   answered(backend: Backend): void
+  passed(over: PassedOver): void
   /** @param headers of the request; their values are removed from what the provider said */
   failure(attempt: AttemptFailure, error: GatewayError, headers: Readonly<Record<string, string>>): void
   tookPrompt(): void
@@ -117,6 +120,25 @@ export interface AttemptFailure {
   status: number
   /** From the attempt's start to its failure, milliseconds. */
   ms: number
+}
+
+/** Why a backend is left out: what kept it out, and to which request that was answered. */
+export interface LeftOut {
+  /** `failures`: its breaker is open. `pause`: the provider asked for one. */
+  readonly why: 'failures' | 'pause'
+  readonly code: ErrorCode
+  readonly requestId: string
+  /** Unix ms. */
+  readonly since: number
+}
+/** A backend that was not asked, since it was left out. */
+export interface PassedOver extends LeftOut {
+  /** `provider/model`. */
+  readonly backend: string
+  /** For whom it is left out. */
+  readonly scope: 'all' | 'organization'
+  /** Until when at least, Unix ms. */
+  readonly until: number
 }
 
 /** What kind of failure an attempt ended with; plugins/shared/fault-table.ts says what follows from each. */

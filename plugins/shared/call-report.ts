@@ -1,7 +1,7 @@
 /** What became of the attempts of one exchange, for its ledger row, its log line, its trace and the dashboard. */
 import type { GatewayError } from '../../core/canon/errors.ts'
 import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
-import type { AttemptFailure, CallFacts, CallReport, FailedAttempt } from '../../core/plugin.ts'
+import type { AttemptFailure, CallFacts, CallReport, FailedAttempt, PassedOver } from '../../core/plugin.ts'
 import type { Backend } from '../../core/ports/dialect.ts'
 import { callReport, failedAttempts, servedBy } from './slots.ts'
 
@@ -13,6 +13,7 @@ const NONE: readonly FailedAttempt[] = []
 export class Report implements CallReport {
   served: Backend | undefined
   failed = NONE
+  passedOver: readonly PassedOver[] = []
   promptTaken = false
   furtherInput = 0
   ownCost: number | null = 0
@@ -34,6 +35,10 @@ export class Report implements CallReport {
   answered(backend: Backend): void {
     this.served = backend
     this.#facts.set(servedBy, backend)
+  }
+
+  passed(over: PassedOver): void {
+    if (!this.passedOver.some(({ backend }) => backend === over.backend)) this.passedOver = [...this.passedOver, over]
   }
 
   failure(attempt: AttemptFailure, { code, cause }: GatewayError, headers: Readonly<Record<string, string>>): void {

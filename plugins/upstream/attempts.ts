@@ -78,6 +78,7 @@ export class Attempts implements CallControl {
   #next(): void {
     const now = this.#context.clock.mono()
     const i = this.#choose(now)
+    if (i !== 0) this.#notePassedOver(i === -1 ? this.#untried : this.#untried.slice(0, i), now)
     if (i === -1) return this.#sink.fail(this.#last ?? this.#unavailable(now))
     const target = this.#context.targets.of(this.#untried.splice(i, 1)[0]!)
     if (target.pool.gate.enter()) this.#attempt(target)
@@ -100,6 +101,18 @@ export class Attempts implements CallControl {
     }
     if (cold !== -1 && targets.of(this.#untried[cold]!).breaker.tryEnter(now, tenant)) return cold
     return this.#untried.findIndex(backend => targets.of(backend).breaker.tryProbe(now, tenant))
+  }
+
+  /** Reports why these backends are not asked. One that is not warm yet is left to others, and not left out. */
+  #notePassedOver(backends: readonly Backend[], now: number): void {
+    const { facts, report } = this.#call
+    for (const backend of backends) {
+      const { breaker } = this.#context.targets.of(backend)
+      const found = breaker.allows(now, this.#tenant) ? undefined : breaker.reason(now, this.#tenant)
+      if (!found) continue
+      const until = facts.clock.now() + breaker.outFor(now, this.#tenant)
+      report.passed({ ...found.reason, backend: backend.id, scope: found.scope, until })
+    }
   }
 
   /**
@@ -269,8 +282,11 @@ export class Attempts implements CallControl {
     now: number,
   ): void {
     if (scope === null) return
+    const { id: requestId, clock } = this.#call.facts
+    breaker.leftOut(now, this.#tenant, scope, { why: reason, code, requestId, since: clock.now() })
     this.#context.log.warn(
       {
+        request_id: requestId,
         backend: backend.id,
         ...this.#forWhom(scope),
         reason,
@@ -306,6 +322,7 @@ export class Attempts implements CallControl {
     if (!elsewhere && !safe) return error
     const now = clock.mono()
     const another = this.#untried.some(other => targets.of(other).breaker.allows(now, this.#tenant))
+    if (!another) this.#notePassedOver(this.#untried, now)
     if (!another && again !== 'yes' && !safe) return error
     if (!target.budget.take(now, options.retry_budget)) return isBlamed(error) ? notAsked(error) : error
     if (another) this.#next()

@@ -20,6 +20,7 @@
  * monotonic milliseconds.
  */
 import type { Budget } from '../../core/engine/budget.ts'
+import type { LeftOut } from '../../core/plugin.ts'
 import { type BreakerOptions, Circuit, type CircuitState } from './circuit.ts'
 import { Recent } from './recent.ts'
 
@@ -75,6 +76,8 @@ class Own extends Circuit {
   misses = 0
   /** Until this time it leaves probes to others. */
   probeAfter = 0
+  /** Why the backend was last left out for it alone. */
+  reason: LeftOut | undefined
   /** When another organization was served during a pause that this one had provoked. */
   disprovedAt = Number.NEGATIVE_INFINITY
 }
@@ -91,6 +94,8 @@ export class Breaker {
   #pausedUntil = 0
   #pausedSince = 0
   #cause: Cause = 'capacity'
+  /** Why the backend was last left out for all. */
+  #reason: LeftOut | undefined
   /** The organization that met the last pause which may become one for all. */
   #lastPaused: Own | null = null
   /** While it is closed to all, the next probe may pass from this time on: of anybody, and of who need not wait. */
@@ -204,6 +209,13 @@ export class Breaker {
     return { waitMs: Math.max(0, Math.min(this.#probeAt, this.outFor(now, organization) + now) - now), cause }
   }
 
+  /** Why it is left out for this organization; undefined when it is not. */
+  reason(now: number, organization: string): { scope: Scope; reason: LeftOut } | undefined {
+    const own = this.#own.peek(organization)
+    if (own?.reason && (now < own.pausedUntil || !own.allows(now))) return { scope: 'organization', reason: own.reason }
+    return this.#reason && { scope: 'all', reason: this.#reason }
+  }
+
   // ---- after it -----------------------------------------------------------------------------------------------------
 
   /**
@@ -265,6 +277,12 @@ export class Breaker {
       return 'all'
     }
     return mine ? 'organization' : null
+  }
+
+  /** Keeps why it is left out from now on. @param scope as `failed` or `pause` said */
+  leftOut(now: number, organization: string, scope: Scope, reason: LeftOut): void {
+    if (scope === 'all') this.#reason = reason
+    else this.#own.of(organization, now).reason = reason
   }
 
   /** The attempt says nothing about the backend's health (the client disconnected, the request was bad). */

@@ -128,6 +128,7 @@ test('the last hundred of all and the last hundred that went wrong are kept, in 
       output: 0,
       cost: 0,
       failed: [],
+      passedOver: [],
       taken: null,
       timeline: null,
     })

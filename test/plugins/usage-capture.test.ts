@@ -48,7 +48,7 @@ async function run(events: RunOptions<any>['events'] = [], more: RunOptions<any>
       [model, modelOf()],
       [estimate, { input: 100 }],
       [reservation, { cells: [], states: [], compressed: false, input: 100, output: 50, cost: 0 }],
-      [callReport, { served: backend(), promptTaken: false, failed: [] }],
+      [callReport, { served: backend(), promptTaken: false, failed: [], ownCost: 0 }],
       ...(more.slots ?? []),
     ],
   })
@@ -245,7 +245,7 @@ test('a proxied reply: bytes both ways, and no tokens', async () => {
 })
 
 test('consumption has all prompt tokens that were sent: what was fetched, and the prompts of further calls', async () => {
-  const report = { served: backend(), promptTaken: true, failed: [], furtherInput: 4000 }
+  const report = { served: backend(), promptTaken: true, failed: [], furtherInput: 4000, ownCost: 0 }
   const { exchange, row } = await run([text('hi')], {
     slots: [
       [plan, { search: null, keepsFirstCall: false, input: 2500 }],
@@ -315,7 +315,14 @@ const COST: CostRates = {
   tiers: { flex: 0.5 },
 }
 const costly = { ...backend(), cost: COST }
-const answering = (more: object = {}) => ({ served: costly, promptTaken: true, failed: [], furtherInput: 0, ...more })
+const answering = (more: object = {}) => ({
+  served: costly,
+  promptTaken: true,
+  failed: [],
+  furtherInput: 0,
+  ownCost: 0,
+  ...more,
+})
 const priced = { slots: [[callReport, answering()]] } as RunOptions<any>
 const sideOf = (row: LedgerRow) => ({
   theirs: [row.provider_input, row.provider_cached, row.provider_cache_write, row.provider_cache_write_1h],
@@ -386,6 +393,17 @@ test('each round of a search is paid for; the bill has the prompt once', async (
   })
 })
 
+test('calls that a layer makes apart cost, too; one whose cost nobody knows makes the whole unknown', async () => {
+  const costOf = async (ownCost: number | null) => {
+    const events = [text('yes'), report({ prompt: 150, output: 1 }), finish]
+    const { row } = await run(events, { slots: [[callReport, answering({ ownCost })]] } as RunOptions<any>)
+    return row.provider_cost
+  }
+  const alone = (await costOf(0))!
+  assert.equal(await costOf(12_345), alone + 12_345)
+  assert.equal(await costOf(null), undefined)
+})
+
 test('a provider that reports nothing is taken to count as the gateway; a backend without a cost has none', async () => {
   const silent = await run([text('yes'), finish], priced)
   assert.deepEqual(sideOf(silent.row), {
@@ -452,7 +470,7 @@ test('a compaction alone is all of the bill', async () => {
 })
 
 test('[LIM-4] limits count the prompts of both calls', async () => {
-  const report = { served: backend(), promptTaken: true, failed: [], furtherInput: 40 }
+  const report = { served: backend(), promptTaken: true, failed: [], furtherInput: 40, ownCost: 0 }
   const slots = [
     [callReport, report],
     [plan, { search: null, keepsFirstCall: false, input: 130 }],
