@@ -145,6 +145,7 @@ pipelines:
   models: [auth, models, header-stamp]
   usage: [auth, own-usage, header-stamp] # what the caller used
   limits: [auth, own-limits, header-stamp] # and what it may use
+  quote: [auth, validation, model-access, conversation, compaction, token-estimate, routing, quote, header-stamp] # what a request would cost
 
 routes:
   - { match: POST /v1/responses, surface: responses, pipeline: completions }
@@ -158,6 +159,9 @@ routes:
   - { match: GET /v1/models/*, pipeline: models }
   - { match: GET /v1/usage, pipeline: usage }
   - { match: GET /v1/limits, pipeline: limits }
+  - { match: POST /v1/responses/quote, surface: responses, pipeline: quote }
+  - { match: POST /v1/chat/completions/quote, surface: chat, pipeline: quote }
+  - { match: POST /v1/messages/quote, surface: messages, pipeline: quote }
 
 # Who serves. Keys come from the environment: this file holds no secret.
 providers:

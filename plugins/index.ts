@@ -15,6 +15,7 @@ import { otel } from './otel/index.ts'
 import { ownLimits } from './own-limits.ts'
 import { ownUsage } from './own-usage.ts'
 import { proxy } from './proxy/index.ts'
+import { quote } from './quote.ts'
 import { retainedResponses } from './retained-responses/index.ts'
 import { routing } from './routing.ts'
 import { tokenEstimate } from './token-estimate.ts'
@@ -47,6 +48,7 @@ export const plugins: readonly Plugin[] = [
   embeddings,
   ownUsage,
   ownLimits,
+  quote,
   proxy,
   otel,
 ]

@@ -13,6 +13,7 @@ import {
   model,
   plan,
   providerSide,
+  type Reservation,
   receivedBytes,
   reservation,
   takenOver,
@@ -62,7 +63,7 @@ export const usageCapture = definePlugin({
         const counted = x.peek(usage)
         const report = x.peek(callReport)
         const billed = counted !== undefined && isBilled(settlement) && x.peek(takenOver)?.() !== true
-        const final = billed ? within(x, counted, reserved.cost) : UNBILLED
+        const final = billed ? within(x, counted, reserved) : UNBILLED
         x.set(usage, final)
         const consumed = consumedBy(x, count)
         const sent = Math.max(x.peek(plan)?.input ?? 0, promptOf(x)) + (report?.furtherInput ?? 0)
@@ -134,12 +135,14 @@ function priceOn(price: Price, prompt: number) {
 }
 
 /**
- * A prepaid organization is billed at most what its request has reserved, so that its balance does not go below zero:
- * o200k_base may count more output than the cap, which the provider counts in its own tokens.
+ * A prepaid organization is billed at most what its request has reserved, so that its balance does not go below zero,
+ * and a request at most what its client allows it to cost: o200k_base may count more output than the cap, which the
+ * provider counts in its own tokens.
  */
-function within<T extends { cost: number }>(x: Exchange, counted: T, reserved: number): T {
-  const over = counted.cost > reserved && x.peek(identity)?.organization.billing === 'prepaid'
-  return over ? { ...counted, cost: reserved } : counted
+function within<T extends { cost: number }>(x: Exchange, counted: T, { cost, maxCost = Infinity }: Reservation): T {
+  const prepaid = x.peek(identity)?.organization.billing === 'prepaid'
+  const most = prepaid ? Math.min(cost, maxCost) : maxCost
+  return counted.cost > most ? { ...counted, cost: most } : counted
 }
 
 /** Finish reasons with which the gateway ended the reply itself, so the provider's final report is missing. */

@@ -5,6 +5,7 @@
 import { stringify } from 'yaml'
 import { ERRORS } from '../../core/canon/errors.ts'
 import { DIMENSIONS, headerFamily, isMoney } from '../../core/canon/limits.ts'
+import { chat } from '../../surfaces/chat/index.ts'
 import type { DescribedSurface, NamedSchema } from '../../surfaces/described.ts'
 import { errorReply, unixSeconds } from '../../surfaces/envelope.ts'
 import { surfaces } from '../../surfaces/index.ts'
@@ -51,6 +52,9 @@ function limitHeaders(): Json {
 /** What one client alone speaks is not described. */
 const PUBLIC = Object.values(surfaces).filter(({ client }) => client === undefined)
 
+/** The surfaces whose requests are quoted. */
+const QUOTED: readonly DescribedSurface[] = [responses, chat, messages]
+
 /** The document, as an object. */
 export function openApi(): Json {
   const requests = PUBLIC.map(({ reply, requestSchema }) => ({
@@ -71,6 +75,7 @@ export function openApi(): Json {
     security: [{ bearer: [] }],
     paths: {
       ...Object.fromEntries(PUBLIC.map(surface => [surface.path, completion(surface)])),
+      ...Object.fromEntries(QUOTED.map(surface => [`${surface.path}/quote`, quote(surface)])),
       '/v1/messages/count_tokens': { post: COUNT_TOKENS },
       '/v1/responses/input_tokens': { post: INPUT_TOKENS },
       '/v1/responses/{id}': { get: RESPONSE, delete: DELETE_RESPONSE },
@@ -143,6 +148,14 @@ const requestOf = (reply: string): string => `${reply}Request`
 const named = (schemas: readonly NamedSchema[]): Json =>
   Object.fromEntries(schemas.map(({ name, schema }) => [name, schema]))
 
+const MAX_COST_HEADER = {
+  name: 'X-Max-Cost',
+  in: 'header',
+  description:
+    'The most that the request may cost, USD. Its output cap is lowered to what that pays for; below the price of the prompt it is refused.',
+  schema: { type: 'string', pattern: '^[0-9]{1,7}(\\.[0-9]{1,9})?$' },
+}
+
 function completion({ title, reply, errorReply, samples }: DescribedSurface): Json {
   return {
     post: {
@@ -155,6 +168,7 @@ function completion({ title, reply, errorReply, samples }: DescribedSurface): Js
           description: 'The same key and body is executed once; a repeat replays the reply.',
           schema: { type: 'string', minLength: 1, maxLength: 255 },
         },
+        MAX_COST_HEADER,
         {
           name: 'X-Excluded-Models',
           in: 'header',
@@ -202,6 +216,23 @@ const COUNT_TOKENS: Json = {
     '200': { description: 'The count.', headers: LIMITED, content: json('TokenCount') },
     ...failures(messages.errorReply.name, status => [400, 401, 408, 413, 415, 500, 503].includes(status)),
   },
+}
+
+function quote({ title, reply, errorReply }: DescribedSurface): Json {
+  return {
+    post: {
+      operationId: `quote${reply.name}`,
+      summary: `What a request to ${title} would cost at most, and whether it would be admitted now`,
+      description:
+        'Nothing is sent to a provider, and nothing is billed. Each quote takes one from the bucket of counts.',
+      parameters: [MAX_COST_HEADER],
+      requestBody: { required: true, content: json(requestOf(reply.name)) },
+      responses: {
+        '200': { description: 'The quote.', headers: LIMITED, content: json('Quote') },
+        ...failures(errorReply.name, status => [400, 401, 404, 408, 413, 415, 429, 500, 503].includes(status)),
+      },
+    },
+  }
 }
 
 const INPUT_TOKENS: Json = {
@@ -405,6 +436,30 @@ const OTHERS: Json = {
           ...{ output_tokens: count, reasoning_tokens: count, searches: count, cost_nano_usd: count },
         },
         ['hour', 'day', 'month', 'model', 'key', 'tag'],
+      ),
+    ),
+  }),
+  Quote: shape({
+    object: exactly('quote'),
+    model: text,
+    input_tokens: count,
+    max_output_tokens: orNull(count),
+    cost: shape({
+      currency: exactly('USD'),
+      most: orNull(text),
+      input: text,
+      price: orNull(shape({ used: text, input_per_million: text, output_per_million: text })),
+    }),
+    admitted: { type: 'boolean' },
+    refusal: orNull(
+      shape(
+        {
+          ...{ code: text, message: text },
+          retryable: { type: 'boolean' },
+          retry_after_seconds: orNull(count),
+          details: { type: 'object' },
+        },
+        ['details'],
       ),
     ),
   }),

@@ -152,6 +152,19 @@ export function overSpendCap(exposure: number, limit: number): Reply {
   })
 }
 
+/**
+ * The request costs more than its client allows, with a single token of output.
+ * @param least what it needs, nano-USD
+ */
+export function overMaxCost(least: number, bound: number): Reply {
+  return deny('request_spend_cap_exceeded', {
+    message: `The request needs at least ${formatUsd(least, 9)} USD for its prompt and a token of output, and x-max-cost allows ${formatUsd(bound, 9)}. Send a shorter prompt, or allow at least that.`,
+    param: 'x-max-cost',
+    horizonMs: null,
+    details: { dimension: 'spend_request', least_usd: formatUsd(least, 9) },
+  })
+}
+
 /** A cap of 0.00: waiting cannot help (LIM-7). */
 export function zeroCap(exposure: number, cap: ZeroCap): Reply {
   return deny('request_spend_cap_exceeded', {

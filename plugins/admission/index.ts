@@ -1,5 +1,5 @@
 import { countedOf, holdsMoney } from '../../core/canon/limits.ts'
-import { alwaysCosts, exposure as mostCost } from '../../core/canon/money.ts'
+import { alwaysCosts } from '../../core/canon/money.ts'
 import {
   conversation as conversationSlot,
   definePlugin,
@@ -7,29 +7,21 @@ import {
   estimate,
   type Reply,
   request,
+  slot,
   usage,
 } from '../../core/plugin.ts'
 import type { Admission, Cell, CellState, Denial, MaybePromise, UserRequest } from '../../core/ports/store.ts'
 import { count, type Filled, object } from '../../core/tools/vocabulary.ts'
 import { disconnection } from '../shared/disconnection.ts'
 import { declaredBytes } from '../shared/preparation.ts'
-import {
-  candidates,
-  type Identity,
-  identity,
-  limitsCheck,
-  model,
-  plan,
-  preparing,
-  reservation,
-  unsent,
-} from '../shared/slots.ts'
+import { type Identity, identity, limitsCheck, model, preparing, reservation, unsent } from '../shared/slots.ts'
 import { type Tag, tag, valueReader } from '../shared/tags.ts'
 import { UnsentRequest, unsentOf } from '../shared/unsent.ts'
 import { type CellSet, cellsFor, cellsOfUsers, early, scaledDown, scaleFactor } from './cells.ts'
-import { denied, overMinute, overOutput, overSpendCap, overTokenBudget, zeroCap } from './denials.ts'
+import { denied } from './denials.ts'
 import { finals } from './left.ts'
-import { type Besides, capWithin, isPlentiful, type OutputCap, outputCap, spendLeft } from './output-cap.ts'
+import { needOf } from './need.ts'
+import { capWithin, isPlentiful, spendLeft } from './output-cap.ts'
 import { platformFull, platformOf } from './platform.ts'
 import { standingsOf } from './standing.ts'
 
@@ -46,9 +38,10 @@ const schema = object({
   } as Filled<Tag>,
 })
 
-const NOTHING = { input: 0, output: 0 }
-/** The output of a route that has no conversation. */
-const NO_OUTPUT: OutputCap = { reserve: 0, most: 0 }
+/** What a request that `x-max-cost` bounds was sent with, for `x-adjusted`. */
+const boundedCap = slot<string>('boundedCap')
+/** The name of a cap that the request did not name. */
+const OUTPUT_MEMBER = 'max_output_tokens'
 
 /**
  * Admits an exchange against every limit of organization and key in one step, reserves its estimate, and opens its
@@ -60,7 +53,7 @@ export const admission = definePlugin({
   config: schema,
   needs: [identity],
   provides: [reservation],
-  mayProvide: [limitsCheck, unsent],
+  mayProvide: [limitsCheck, unsent, boundedCap],
   // Above what fills them it would admit every prompt as one of no tokens and of no price. A `proxy` route has none.
   reads: [conversationSlot, model, estimate, request],
   aboveTerminal: true,
@@ -136,6 +129,13 @@ export const admission = definePlugin({
     }
 
     return {
+      onResponseHead(x, head) {
+        const adjusted = x.peek(boundedCap)
+        if (adjusted === undefined || head.origin !== 'upstream') return undefined
+        const others = head.headers.get('x-adjusted')
+        head.headers.set('x-adjusted', others ? `${others}, ${adjusted}` : adjusted)
+        return undefined
+      },
       beforeBody(x) {
         if (!x.peek(identity)) return undefined
         // A replay uses no limit, so a full limit must not refuse it. With a Redis store this early check costs a round
@@ -172,34 +172,9 @@ export const admission = definePlugin({
       const requested = x.peek(model)
       const set = cellSet(caller, requested?.id ?? null)
       const conversation = x.peek(conversationSlot)
-      // With what was fetched for it. The row below has the prompt that is billed.
-      const own = x.peek(plan)?.input ?? x.peek(estimate)?.input ?? 0
-      // What a compaction takes is billed, so all of it is reserved. Its two calls have prompts of their own.
-      const compaction = x.peek(plan)?.compaction
-      const further = compaction?.further ?? NOTHING
-      const input = own + further.input
-      const price = requested?.price && caller.organization.billing !== 'free' ? requested.price : null
-      const backends = x.peek(candidates) ?? requested?.backends ?? []
-      const besides: Besides = {
-        ...further,
-        cost: price ? mostCost(further.input, further.output, price) : 0,
-      }
-      const named = compaction?.wish.only ? compaction.cap : conversation?.maxOutputTokens
-      const cap = conversation
-        ? outputCap(named, requested, backends, set, own, price, output_reserve, besides)
-        : NO_OUTPUT
-      const costOf = (output: number) => (price ? mostCost(own, output, price) + besides.cost : 0)
-      const reserve = cap.reserve + further.output
-
-      const refused = checkMaxima(
-        set,
-        conversation?.maxOutputTokens,
-        conversation?.maxOutputField,
-        input,
-        reserve,
-        costOf(cap.reserve),
-      )
-      if (refused) return refused
+      const need = needOf(x, set, output_reserve)
+      if ('kind' in need) return need
+      const { own, input, price, besides, cap, reserve, bounded, maxCost, costOf } = need
 
       const factor = scaleFactor(platform.running / max_concurrent_requests, scale_limits_above)
       const cells = factor < 1 ? scaledDown(set, factor) : set.cells
@@ -259,7 +234,7 @@ export const admission = definePlugin({
         if (x.closed) return undefined
         x.peek(preparing)?.leave()
         const taken = { amounts, at: now }
-        const assumed = conversation?.maxOutputTokens === undefined && output !== Number.POSITIVE_INFINITY
+        const assumed = bounded || (conversation?.maxOutputTokens === undefined && output !== Number.POSITIVE_INFINITY)
         x.set(reservation, {
           cells,
           states: result.states,
@@ -269,7 +244,9 @@ export const admission = definePlugin({
           output: reserve,
           cost,
           ...(conversation && assumed && { cap: output }),
+          ...(maxCost !== Number.POSITIVE_INFINITY && { maxCost }),
         })
+        if (bounded) x.set(boundedCap, `${conversation?.maxOutputField ?? OUTPUT_MEMBER}=sent_as_${output}`)
         return store.ledger.intent({
           request_id: x.id,
           time: x.startedAt,
@@ -299,27 +276,3 @@ export const admission = definePlugin({
     }
   },
 })
-
-function checkMaxima(
-  set: CellSet,
-  cap: number | undefined,
-  field: string | undefined,
-  input: number,
-  output: number,
-  exposure: number,
-): undefined | Reply {
-  const { maxima, minuteBudget } = set
-  if (maxima.outputTokens !== null && cap !== undefined && cap > maxima.outputTokens)
-    return overOutput(field ?? 'max_tokens', cap, maxima.outputTokens)
-  if (set.zeroSpend && exposure > 0) return zeroCap(exposure, set.zeroSpend)
-  if (minuteBudget.tokens && input + output > minuteBudget.tokens.limit)
-    return overMinute(input + output, minuteBudget.tokens)
-  if (minuteBudget.input_tokens && input > minuteBudget.input_tokens.limit)
-    return overMinute(input, minuteBudget.input_tokens)
-  if (minuteBudget.output_tokens && output > minuteBudget.output_tokens.limit)
-    return overMinute(output, minuteBudget.output_tokens)
-  if (maxima.requestTokens !== null && input + output > maxima.requestTokens)
-    return overTokenBudget(input + output, maxima.requestTokens)
-  if (maxima.requestCost !== null && exposure > maxima.requestCost) return overSpendCap(exposure, maxima.requestCost)
-  return undefined
-}

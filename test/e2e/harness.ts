@@ -102,6 +102,7 @@ pipelines:
   models: [auth, models, header-stamp]
   usage: [auth, own-usage, header-stamp]
   limits: [auth, own-limits, header-stamp]
+  quote: [auth, validation, model-access, conversation, compaction, token-estimate, routing, quote, header-stamp]
 routes:
   - { match: POST /v1/responses, surface: responses, pipeline: completions }
   - { match: POST /v1/responses/compact, surface: compact, pipeline: completions }
@@ -115,6 +116,9 @@ routes:
   - { match: GET /v1/models/*, pipeline: models }
   - { match: GET /v1/usage, pipeline: usage }
   - { match: GET /v1/limits, pipeline: limits }
+  - { match: POST /v1/responses/quote, surface: responses, pipeline: quote }
+  - { match: POST /v1/chat/completions/quote, surface: chat, pipeline: quote }
+  - { match: POST /v1/messages/quote, surface: messages, pipeline: quote }
 providers:
 ${
   options.providers ??

@@ -1,0 +1,187 @@
+/** `quote` and `x-max-cost`: what a request would cost, and that it costs no more. */
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import fc from 'fast-check'
+import { cost as billOf, exposure, type Price } from '../../core/canon/money.ts'
+import { startGateway, type TestGateway } from '../e2e/harness.ts'
+
+const PRICES: Record<string, string> = {
+  plain: 'price: { input: 1.25, output: 10.00 }',
+  steps: 'price: { input: 0.37, output: 3.19, steps: [{ above: 40, input: 0.91, output: 7.77 }] }',
+  caches: 'price: { input: 1.00, output: 2.00, cached: 0.10, cache_write: 1.25 }',
+  free: 'price: { input: 0, output: 0 }',
+}
+let t: TestGateway
+before(async () => {
+  t = await startGateway({
+    models: Object.entries(PRICES)
+      .map(
+        ([id, price], i) =>
+          `  ${id}: { context_window: 400000, max_output_tokens: 128000, ${price}, backends: [{ provider: ${['chat', 'responses', 'messages'][i % 3]}, model: sim-large }] }`,
+      )
+      .join('\n'),
+    organization: '    limits: { requests_per_minute: 1000000, tokens_per_day: 100000000, max_request_usd: 5.00 }',
+  })
+})
+after(() => t.close())
+
+type Surface = 'responses' | 'chat' | 'messages'
+const PATHS: Record<Surface, string> = {
+  responses: '/v1/responses',
+  chat: '/v1/chat/completions',
+  messages: '/v1/messages',
+}
+/** A request whose reply is as long as it may be. */
+function bodyOf(surface: Surface, model: string, words: number, cap: number | undefined): object {
+  const content = `[[sim: tokens 3000]] ${'word '.repeat(words)}`
+  const messages = [{ role: 'user', content }]
+  switch (surface) {
+    case 'responses':
+      return { model, input: content, store: false, ...(cap && { max_output_tokens: cap }) }
+    case 'chat':
+      return { model, messages, ...(cap && { max_completion_tokens: cap }) }
+    case 'messages':
+      return { model, messages, max_tokens: cap ?? 4096 }
+  }
+}
+const quote = async (surface: Surface, body: object, headers = {}) => {
+  const response = await t.post(`${PATHS[surface]}/quote`, body, headers)
+  return { status: response.status, json: (await response.json()) as any }
+}
+const send = async (surface: Surface, body: object, headers = {}) => {
+  const response = await t.post(PATHS[surface], body, headers)
+  const json = (await response.json()) as any
+  const id = response.headers.get('x-request-id')!
+  const row = (await t.ledger()).find(({ request_id }) => request_id === id)
+  return { status: response.status, json, row, adjusted: response.headers.get('x-adjusted') }
+}
+const nano = (usd: string) => Math.round(Number(usd) * 1e9)
+const usd = (amount: number) => (amount / 1e9).toFixed(9)
+
+test('a quote and the bill of the same request at its cap agree to the nano-dollar, on each API', async () => {
+  let reached = 0
+  for (const surface of ['responses', 'chat', 'messages'] as const)
+    for (const model of ['plain', 'steps', 'free'])
+      for (const [words, cap] of [
+        [1, 50],
+        [200, 57],
+        [30, 80],
+        [5, 33],
+      ] as const) {
+        const body = bodyOf(surface, model, words, cap)
+        const { status, json } = await quote(surface, body)
+        assert.equal(status, 200, JSON.stringify(json))
+        assert.deepEqual([json.object, json.model, json.admitted, json.refusal], ['quote', model, true, null])
+        assert.equal(json.max_output_tokens, cap)
+        const { row } = await send(surface, body, { 'x-max-cost': json.cost.most })
+        assert.equal(row!.input, json.input_tokens)
+        assert.ok(row!.cost <= nano(json.cost.most))
+        // The provider's cap is in its own tokens, and what was in its cache costs less.
+        if (row!.output < cap || row!.cached > 0) continue
+        assert.equal(nano(json.cost.most), row!.cost, `${surface} ${model} ${words}`)
+        reached++
+      }
+  assert.ok(reached >= 6, String(reached))
+})
+
+test('x-max-cost: the bill is never above it, and what cannot be had for it is refused with what it needs', async () => {
+  const surfaces = fc.constantFrom<Surface>('responses', 'chat', 'messages')
+  await fc.assert(
+    fc.asyncProperty(
+      surfaces,
+      fc.constantFrom(...Object.keys(PRICES)),
+      fc.integer({ min: 1, max: 300 }),
+      fc.option(fc.integer({ min: 1, max: 400 }), { nil: undefined }),
+      fc.integer({ min: 0, max: 3_000_000 }),
+      async (surface, model, words, cap, bound) => {
+        const headers = { 'x-max-cost': usd(bound) }
+        const body = bodyOf(surface, model, words, cap)
+        const quoted = await quote(surface, body, headers)
+        const { status, json, row } = await send(surface, body, headers)
+        assert.equal(quoted.status, 200)
+        assert.equal(quoted.json.admitted, status === 200)
+        if (status !== 200) {
+          assert.equal(json.error.code, 'request_spend_cap_exceeded')
+          assert.equal(quoted.json.refusal.code, json.error.code)
+          const least = nano(json.error.details.least_usd)
+          assert.ok(least > bound)
+          const enough = await send(surface, body, { 'x-max-cost': usd(least) })
+          assert.equal(enough.status, 200, 'what it said is enough')
+          assert.ok(enough.row!.cost <= least)
+          return
+        }
+        assert.ok(row!.cost <= bound || model === 'free', `${row!.cost} of ${bound}`)
+        assert.ok(quoted.json.cost.most === null || nano(quoted.json.cost.most) <= bound || model === 'free')
+      },
+    ),
+    { numRuns: 60 },
+  )
+})
+
+test('a lowered cap goes to the provider and is named; one that needs none is sent as it is', async () => {
+  const lowered = await send('chat', bodyOf('chat', 'plain', 1, 1000), { 'x-max-cost': '0.001' })
+  const sent = (t.simulator.requests.at(-1) as any).json
+  const cap = sent.max_completion_tokens ?? sent.max_tokens
+  assert.ok(cap <= 100, String(cap))
+  assert.match(lowered.adjusted!, new RegExp(`^max_completion_tokens=sent_as_${cap}$`))
+  assert.ok(lowered.row!.cost <= 1_000_000)
+  const plain = await send('chat', bodyOf('chat', 'plain', 1, 20), { 'x-max-cost': '4' })
+  assert.equal(plain.adjusted, null)
+  const unnamed = await send('chat', bodyOf('chat', 'plain', 1, undefined), { 'x-max-cost': '0.001' })
+  assert.match(unnamed.adjusted!, /^max_output_tokens=sent_as_\d+$/)
+})
+
+test('the header has a form; limits of the account hold beside it', async () => {
+  for (const value of ['-1', '1e3', '0.1234567891', 'free', '1,5', '']) {
+    const { status, json } = await send('chat', bodyOf('chat', 'plain', 1, 10), { 'x-max-cost': value })
+    assert.deepEqual([status, json.error?.code, json.error?.param], [400, 'bad_request', 'x-max-cost'], value)
+  }
+  const over = await quote('chat', bodyOf('chat', 'plain', 1, 120_000 * 10), { 'x-max-cost': '100' })
+  assert.equal(over.json.admitted ?? over.status, over.status === 200 ? false : over.status)
+})
+
+test('a quote takes nothing but a count, sends nothing, and says which limit is in the way and for how long', async () => {
+  const other = await startGateway({
+    organization: '    limits: { requests_per_minute: 2, tokens_per_minute: 20000, daily_spend_usd: 1.00 }',
+  })
+  try {
+    const ask = async (path: string, body: object) => {
+      const response = await other.post(path, body)
+      return { status: response.status, json: (await response.json()) as any }
+    }
+    const body = { model: 'eb1-preview', messages: [{ role: 'user', content: 'hi' }], max_completion_tokens: 10 }
+    const path = '/v1/chat/completions'
+    assert.equal((await ask(`${path}/quote`, body)).json.admitted, true)
+    assert.equal(other.simulator.requests.length, 0)
+    assert.equal((await ask(path, body)).status, 200)
+    assert.equal((await ask(path, body)).status, 200)
+    const refused = await ask(path, body)
+    assert.equal(refused.status, 429)
+    // The bucket of counts has as many as requests a minute.
+    const quoted = await ask(`${path}/quote`, body)
+    assert.equal(quoted.status, 200)
+    assert.equal(quoted.json.admitted, false)
+    assert.equal(quoted.json.refusal.code, refused.json.error.code)
+    assert.ok(quoted.json.refusal.retry_after_seconds >= 1)
+    assert.equal((await other.ledger()).length, 2)
+    const third = await ask(`${path}/quote`, body)
+    assert.deepEqual([third.status, third.json.error.code], [429, 'requests_limit_exceeded'])
+  } finally {
+    await other.close()
+  }
+  // A request that could never be admitted says so, and what it would cost is left out.
+  const tooDear = await quote('chat', bodyOf('chat', 'plain', 1, 128_000), {})
+  assert.equal(tooDear.json.admitted, true)
+  const wrong = await quote('chat', { model: 'plain', messages: [] })
+  assert.equal(wrong.status, 400, 'what the API refuses, a quote refuses alike')
+  assert.equal((await quote('chat', bodyOf('chat', 'nobody', 1, 1))).status, 404)
+})
+
+test('the most of a quote is what the money of core says', () => {
+  const price: Price = { input: 1_250_000, output: 10_000_000 }
+  fc.assert(
+    fc.property(fc.nat(1e6), fc.nat(1e6), (input, output) => {
+      assert.equal(exposure(input, output, price), billOf({ input, cached: 0, output }, price))
+    }),
+  )
+})
