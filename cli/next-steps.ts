@@ -34,6 +34,8 @@ export const NEXT_STEPS: Record<ErrorCode, string> = {
   missing_authorization: 'Send `Authorization: Bearer KEY`.',
   bearer_scheme_required: 'Write `Bearer ` in front of the key.',
   invalid_api_key: 'Check the key; it may be revoked, or of another gateway.',
+  address_not_allowed:
+    'Call from a network that the operator has allowed. Operators: see [`ip-access`](plugins.md#ip-access).',
   model_not_available: 'Use a model of your plan, or ask the operator for this one.',
   streaming_not_available: 'Send the request without `stream`, or ask the operator.',
   model_not_found: 'Use an id of `GET /v1/models`. Operators: a model without a price is not served.',

@@ -79,6 +79,13 @@ export const ERRORS = {
   missing_authorization: auth('No Authorization header.'),
   bearer_scheme_required: auth('Authorization is present but not the Bearer scheme.'),
   invalid_api_key: auth('The key is not valid; details.key_hint shows a redacted hint.'),
+  address_not_allowed: {
+    status: 403,
+    type: 'permission_error',
+    retriable: false,
+    fault: 'client',
+    docs: 'The client’s network address may not call.',
+  },
   model_not_available: {
     status: 403,
     type: 'permission_error',

@@ -19,6 +19,8 @@ export interface MemoryRequest {
   query?: string
   headers?: Record<string, string>
   body?: string | Uint8Array
+  /** Default: 127.0.0.1. */
+  remoteAddress?: string
 }
 
 /** A client that records what it receives. */
@@ -27,7 +29,7 @@ export class MemoryIncoming implements Incoming {
   readonly path: string
   readonly query: string
   readonly headers: ReadonlyMap<string, string>
-  readonly remoteAddress = '127.0.0.1'
+  readonly remoteAddress: string
   readonly hasBody: boolean
   readonly upgrade = undefined
   readonly #body: Uint8Array
@@ -48,6 +50,7 @@ export class MemoryIncoming implements Incoming {
     this.method = request.method ?? 'POST'
     this.path = request.path ?? '/v1/test'
     this.query = request.query ?? ''
+    this.remoteAddress = request.remoteAddress ?? '127.0.0.1'
     this.headers = new Map(Object.entries(request.headers ?? {}))
     this.#body =
       typeof request.body === 'string' ? new TextEncoder().encode(request.body) : (request.body ?? new Uint8Array())
