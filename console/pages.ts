@@ -6,6 +6,7 @@ import { keys } from './keys/index.ts'
 import { limits } from './limits/index.ts'
 import { members } from './members/index.ts'
 import { overview } from './overview/index.ts'
+import { playground } from './playground/index.ts'
 import { requests } from './requests/index.ts'
 import { signIn } from './sign-in/index.ts'
 import { staffBilling } from './staff/billing.ts'
@@ -15,6 +16,6 @@ import { usage } from './usage/index.ts'
 import type { Page } from './web/visit.ts'
 
 export const PAGES: readonly Page[] = [
-  ...[overview, keys, usage, limits, requests, members, billing, audit],
+  ...[overview, keys, playground, usage, limits, requests, members, billing, audit],
   ...[staff, staffBilling, account, start, signIn],
 ]

@@ -161,7 +161,14 @@ describe('every page', { skip }, () => {
   )
   for (const options of LOOKS)
     test(`${options.viewport.width} px, ${options.colorScheme}: axe finds nothing, nothing is too wide`, async () => {
-      const signedIn = ['/o/oak', '/o/oak/keys', '/o/oak/keys/new', `/o/oak/keys/${key}`, '/o/oak/limits']
+      const signedIn = [
+        '/o/oak',
+        '/o/oak/playground',
+        '/o/oak/keys',
+        '/o/oak/keys/new',
+        `/o/oak/keys/${key}`,
+        '/o/oak/limits',
+      ]
       signedIn.push('/o/oak/members', '/o/oak/audit', '/account', '/account/app', '/staff', '/staff/people')
       signedIn.push('/staff/organizations/oak', '/?all', '/nowhere')
       const { page, complaints, close } = await pageAt('/o/oak', options)
@@ -190,6 +197,40 @@ describe('every page', { skip }, () => {
         await close()
       }
     })
+
+  test('the playground shows a reply while it comes, and with no script as a page', async () => {
+    for (const options of [DESKTOP, { ...PHONE, javaScriptEnabled: false }]) {
+      const { page, complaints, close } = await pageAt('/o/oak/playground', options)
+      try {
+        await page.getByLabel('Message').fill('[[sim: text "All is well."]] How is it?')
+        await page.getByRole('button', { name: 'Send' }).click()
+        await page.getByText('All is well.', { exact: true }).waitFor()
+        if (options === DESKTOP) await page.getByText(/^Done\. \d+ tokens in, \d+ out\.$/).waitFor()
+        await fitsItsWidth(page, 'the playground with a reply')
+        assert.deepEqual(complaints, [])
+      } finally {
+        await close()
+      }
+    }
+  })
+
+  test('the playground stops when it is told to, and says what is refused', async () => {
+    const { page, close } = await pageAt('/o/oak/playground', DESKTOP)
+    try {
+      await page.getByLabel('Message').fill('[[sim: delay 5s; tokens 2000]] slowly')
+      await page.getByRole('button', { name: 'Send' }).click()
+      await page.getByRole('button', { name: 'Stop' }).click()
+      await page.getByText('Stopped.').waitFor()
+      await page.getByLabel('Model').fill('no-such-model')
+      await page.getByRole('button', { name: 'Send' }).click()
+      await page
+        .getByText(/no-such-model/)
+        .first()
+        .waitFor()
+    } finally {
+      await close()
+    }
+  })
 
   test('the policy stops a script that got into a page', async () => {
     const { page, close } = await pageAt('/o/oak', DESKTOP)

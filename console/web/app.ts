@@ -295,7 +295,8 @@ async function respond(
   const secure: Record<string, string> = config.url.startsWith('https:')
     ? { 'strict-transport-security': 'max-age=31536000' }
     : {}
-  const response = new Response(new Uint8Array(Buffer.from((await body) as string)), {
+  const given = body instanceof ReadableStream ? body : new Uint8Array(Buffer.from((await body) as string))
+  const response = new Response(given, {
     status,
     headers: { ...HEADERS, ...secure, ...headers, ...more },
   })

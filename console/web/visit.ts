@@ -85,7 +85,8 @@ export interface MachineVisit {
 export interface Answer {
   status: number
   headers: Record<string, string>
-  body: Html | string | Buffer
+  /** A stream goes on as it comes, and is cancelled when its reader leaves. */
+  body: Html | string | Buffer | ReadableStream<Uint8Array>
 }
 
 /** A refusal that people see as a page. */
