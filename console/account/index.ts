@@ -27,6 +27,16 @@ import {
 } from '../web/visit.ts'
 
 const CODES = { most: 10, per: 900_000 }
+/** Who changes how one signs in has to have signed in within this time: a session that was left open is not enough. */
+const FRESH_MS = 15 * 60_000
+const STALE = 'You signed in more than 15 minutes ago. Sign out and in again to change how you sign in.'
+
+const isFresh = ({ session, now }: PersonVisit): boolean => now - session.created < FRESH_MS
+
+/** @throws Refusal */
+function wantFresh(visit: PersonVisit): void {
+  if (!isFresh(visit)) throw new Refusal(403, STALE)
+}
 const MAILS = { most: 5, per: 3_600_000 }
 
 export const account: Page = {
@@ -171,7 +181,9 @@ async function change({ db, session, form: sent, now, address }: PersonVisit): P
 }
 
 /** The answer does not tell whether the new address is somebody else's. */
-async function changeEmail({ db, parts, session, form: sent, now }: PersonVisit): Promise<Answer> {
+async function changeEmail(visit: PersonVisit): Promise<Answer> {
+  wantFresh(visit)
+  const { db, parts, session, form: sent, now } = visit
   const email = emailOf(sent.get('email'))
   if (email === null) throw new FormFault('this is no address of mail; write one such as ada@example.com')
   if (!(await mayTry(db, `email ${session.person}`, MAILS, now)))
@@ -209,11 +221,15 @@ async function endOthers({ db, session, now, address }: PersonVisit): Promise<An
 
 // ---- passkeys -------------------------------------------------------------------------------------------------------
 
-async function passkeyOptions({ db, parts, session, now }: PersonVisit): Promise<Answer> {
+async function passkeyOptions(visit: PersonVisit): Promise<Answer> {
+  if (!isFresh(visit)) return json({ error: STALE }, 403)
+  const { db, parts, session, now } = visit
   return json(await registrationOptions(db, parts.config, session.who, now))
 }
 
-async function registerPasskey({ db, parts, session, form: sent, now, address }: PersonVisit): Promise<Answer> {
+async function registerPasskey(visit: PersonVisit): Promise<Answer> {
+  if (!isFresh(visit)) return json({ error: STALE }, 403)
+  const { db, parts, session, form: sent, now, address } = visit
   const label = nameOf(sent.get('label'), 40) ?? 'Passkey'
   let response: unknown
   try {
@@ -228,7 +244,9 @@ async function registerPasskey({ db, parts, session, form: sent, now, address }:
   return json({ next: '/account?done=passkey-added' })
 }
 
-async function removePasskey({ db, session, params, now, address }: PersonVisit): Promise<Answer> {
+async function removePasskey(visit: PersonVisit): Promise<Answer> {
+  wantFresh(visit)
+  const { db, session, params, now, address } = visit
   const removed = await db
     .deleteFrom('passkey')
     .where('id', '=', params['id']!)
@@ -293,6 +311,7 @@ function qr(text: string): Html {
 }
 
 async function turnOn(visit: PersonVisit): Promise<Answer> {
+  wantFresh(visit)
   const { db, session, form: sent, now, address } = visit
   const secret = sent.get('secret') ?? ''
   if (!/^[A-Z2-7]{32}$/.test(secret)) throw new Refusal(400, 'This form is not complete.')
@@ -328,6 +347,7 @@ async function turnOff({ db, session, form: sent, now, address }: PersonVisit): 
 // ---- deletion -------------------------------------------------------------------------------------------------------
 
 async function remove(visit: PersonVisit): Promise<Answer> {
+  wantFresh(visit)
   const { db, session, memberships, now } = visit
   const { who } = session
   if (who.staff === 1) {

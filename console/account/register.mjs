@@ -13,7 +13,11 @@ if (place && PublicKeyCredential?.parseCreationOptionsFromJSON) {
   place.querySelector('button').addEventListener('click', async () => {
     words.textContent = ''
     try {
-      const { options, challenge } = await ask('/account/passkeys/options', {})
+      const { options, challenge, error } = await ask('/account/passkeys/options', {})
+      if (error) {
+        words.textContent = error
+        return
+      }
       const publicKey = PublicKeyCredential.parseCreationOptionsFromJSON(options)
       const credential = await navigator.credentials.create({ publicKey })
       const label = place.querySelector('input').value
