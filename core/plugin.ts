@@ -466,6 +466,8 @@ export interface Plugin<C = any, S extends keyof Configuration = any> {
    * value stays empty, even one of `provides`.
    */
   readonly advisory?: boolean
+  /** Terminal only, true where its answer is no reply of the surface: no WebSocket opens on its routes. */
+  readonly postOnly?: boolean
   /**
    * For a terminal that spends its operator's money or uses his credential when it has these options: what must protect
    * it. Absent, or an empty list: nothing has to.

@@ -27,6 +27,7 @@ export const quote = definePlugin({
   config: schema,
   needs: [identity, conversation, estimate, model],
   terminal: true,
+  postOnly: true,
   uses: ['platform'],
   create({ output_reserve }, { store, config, shared }) {
     const platform = platformOf(shared)

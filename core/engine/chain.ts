@@ -362,7 +362,8 @@ export function idleLinks({ links, terminal, steps }: Chain): Link[] {
 
 /** Whether the messages of a WebSocket may be requests of a chain: it reads bodies, and its terminal serves them. */
 export function takesMessages({ body, links, terminal }: Chain): boolean {
-  return body !== null && links[terminal]?.plugin.advisory !== true
+  const plugin = links[terminal]?.plugin
+  return body !== null && plugin?.advisory !== true && plugin?.postOnly !== true
 }
 
 /**

@@ -121,11 +121,14 @@ test('[GEN-4] a path below a known one is not found, and what is there is told',
   const [, , words] = await ask('GET', '/v1/responses/')
   assert.match(
     words,
-    /^No such path: \/v1\/responses\/, with nothing after its last slash\. What is there: POST \/v1\/responses; POST \/v1\/responses\/compact; POST \/v1\/responses\/input_tokens; GET, DELETE \/v1\/responses\/\{id\}/,
+    /^No such path: \/v1\/responses\/, with nothing after its last slash\. What is there: POST \/v1\/responses; POST \/v1\/responses\/compact; POST \/v1\/responses\/input_tokens; POST \/v1\/responses\/quote; GET, DELETE \/v1\/responses\/\{id\}/,
   )
   assert.deepEqual(
     await ask('GET', '/v1/chat/completions/chatcmpl-1'),
-    notFound('/v1/chat/completions/chatcmpl-1', '. What is there: POST /v1/chat/completions.'),
+    notFound(
+      '/v1/chat/completions/chatcmpl-1',
+      '. What is there: POST /v1/chat/completions; POST /v1/chat/completions/quote.',
+    ),
   )
   assert.deepEqual(await ask('POST', '/v1/responses/cancel'), [
     405,

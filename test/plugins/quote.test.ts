@@ -3,7 +3,12 @@ import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import fc from 'fast-check'
 import { cost as billOf, exposure, type Price } from '../../core/canon/money.ts'
+import { conversation, estimate } from '../../core/plugin.ts'
+import { quote as quotePlugin } from '../../plugins/quote.ts'
+import { identity, model } from '../../plugins/shared/slots.ts'
+import { plainConversation, runPlugin } from '../../plugins/testing.ts'
 import { startGateway, type TestGateway } from '../e2e/harness.ts'
+import { caller, gatewayOf, memoryStore, modelOf, platformOf } from './kit.ts'
 
 const PRICES: Record<string, string> = {
   plain: 'price: { input: 1.25, output: 10.00 }',
@@ -184,4 +189,36 @@ test('the most of a quote is what the money of core says', () => {
       assert.equal(exposure(input, output, price), billOf({ input, cached: 0, output }, price))
     }),
   )
+})
+
+test('by itself: the answer of a model that costs something, and what nobody can be admitted for', async () => {
+  const { organization, key } = caller({ limits: { max_request_usd: 1_000_000 } } as never)
+  const store = await memoryStore()
+  const said = (cap: number) =>
+    runPlugin(quotePlugin, {
+      gateway: gatewayOf({ platform: platformOf({}) }),
+      store,
+      slots: [
+        [identity, { organization, key }],
+        [model, modelOf()],
+        [estimate, { input: 100 }],
+        [conversation, plainConversation({ maxOutputTokens: cap })],
+      ],
+    } as never)
+  const fine = (await said(10)).json
+  assert.deepEqual([fine.object, fine.admitted, fine.input_tokens, fine.max_output_tokens], ['quote', true, 100, 10])
+  const dear = (await said(100_000)).json
+  assert.deepEqual([dear.admitted, dear.refusal.code, dear.cost.most], [false, 'request_spend_cap_exceeded', null])
+  const bounded = await runPlugin(quotePlugin, {
+    gateway: gatewayOf({ platform: platformOf({}) }),
+    store,
+    request: { headers: { 'x-max-cost': 'much' } },
+    slots: [
+      [identity, caller()],
+      [model, modelOf()],
+      [estimate, { input: 100 }],
+      [conversation, plainConversation({})],
+    ],
+  } as never)
+  assert.equal(bounded.json.refusal.code, 'bad_request')
 })
