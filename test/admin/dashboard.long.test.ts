@@ -45,6 +45,7 @@ test('it draws: six charts, every chain with its plugins, backends, accounts, co
     'count_tokens',
     'limits',
     'models',
+    'quote',
     'responses',
     'usage',
   ])
