@@ -34,7 +34,16 @@ import {
 } from '../shared/slots.ts'
 import { Capsules } from './capsules.ts'
 import { checkContent, checkHistory, tooMuchRecalled } from './history.ts'
-import { type Added, ConnectionMemory, continueFrom, type Links, Memory, type Recalled, type Take } from './memory.ts'
+import {
+  type Added,
+  ConnectionMemory,
+  continueFrom,
+  type Links,
+  Memory,
+  type Reader,
+  type Recalled,
+  type Take,
+} from './memory.ts'
 import { modelOf, notKnown, RetainedReplies, shown } from './replies.ts'
 import { Sealer } from './seal.ts'
 
@@ -176,7 +185,7 @@ export const conversationPlugin = definePlugin({
       // The last user turn does not count as replayed history, and it may be one of the recalled turns.
       const room = limits.replayBytes + limits.bodyBytes
       const organization = x.get(identity).organization.id
-      const stored = await memory.recall(organization, id, room, takerOf(x), local)
+      const stored = await memory.recall(organization, id, room, readerOf(x), local)
       if (typeof stored === 'number') return tooMuchRecalled(conversation, stored, limits)
       if ('gone' in stored) return unknownResponse(id, stored.gone)
       const beyond = await refusalOfRecall(x, stored)
@@ -443,6 +452,11 @@ function takerOf(x: Exchange): Take {
     const refusal = prepared?.take(bytes)
     if (refusal) throw refusal.error
   }
+}
+
+function readerOf(x: Exchange): Reader {
+  const prepared = x.peek(preparing)
+  return { take: takerOf(x), onLeave: release => (prepared ? prepared.onLeave(release) : x.defer(release)) }
 }
 
 /**

@@ -74,6 +74,13 @@ export interface Added {
  */
 export type Take = (bytes: number) => void
 
+/** The request for which a chain is read. */
+export interface Reader {
+  readonly take: Take
+  /** Calls a function when the request is no longer in preparation. */
+  onLeave(release: () => void): void
+}
+
 /** The most that one connection keeps, in UTF-16 units of JSON text; the oldest responses go first. */
 const CONNECTION_BYTES = 16 * 1024 * 1024
 
@@ -115,15 +122,16 @@ export class ConnectionMemory {
 const MAX_LINKS = 1000
 
 /**
- * Chains of more UTF-16 units are read by few requests at a time, and of one organization by fewer: opening a link
- * leaves several times its size behind, and many at once are more than is collected meanwhile. Without this the flood
- * of recalls of `npm run attack` added 615 MiB to the process, and 470 with it.
+ * Chains of more UTF-16 units are in preparation for few requests at a time, and for fewer of one organization: opening
+ * and counting a link leaves several times its size behind, and many at once are more than is collected meanwhile. The
+ * flood of recalls of `npm run attack` added 600 to 680 MiB to the process when a request gave its place back after it
+ * had read, and adds 100 to 300 now that it keeps it until it is admitted or refused.
  */
 const LARGE_CHAIN = 1 << 20
 
 export const recallBudget = {
   name: 'large_recalls',
-  bound: 'stored conversations of more than 1 MiB that are being read',
+  bound: 'stored conversations of more than 1 MiB that are being read and counted',
   owner: 'tenant',
   each: 2,
   all: 8,
@@ -152,13 +160,13 @@ export class Memory {
    * Everything that a response and those before it added, oldest first. It renews nothing.
    * @param room UTF-16 units. When the links that were read are over it, their size is returned and no more is read,
    * because each link may be as large as a body.
-   * @param take is given the bytes of each link before it is opened; it throws where the request may not hold them
+   * @param reader is given the bytes of each link before it is opened, and keeps the place that a large chain takes
    */
   async recall(
     organization: string,
     id: string,
     room: number,
-    take: Take,
+    reader: Reader,
     local?: ConnectionMemory,
   ): Promise<Recalled | Gone | number> {
     let size = 0
@@ -166,40 +174,39 @@ export class Memory {
     const links: Retained[] = []
     const ids: string[] = []
     const stored: string[] = []
-    let leave: (() => void) | undefined
-    try {
-      for (let next: string | undefined = id; next !== undefined; next = links.at(-1)!.previous) {
-        if (ids.length === MAX_LINKS || ids.includes(next)) return { gone: id }
-        if (size > LARGE_CHAIN) leave ??= await largeChains.enter(organization)
-        let record = local?.get(organization, next, take) ?? null
-        if (!record) {
-          const sealed = await this.#store.records.get(organization, 'response', next, this.#clock.now())
-          if (sealed) {
-            take(sealed.length)
-            await slices.before(sealed.length)
-          }
-          record = sealed && (this.#sealer.open(organization, sealed) as Retained | null)
-          stored.push(next)
+    let large = false
+    for (let next: string | undefined = id; next !== undefined; next = links.at(-1)!.previous) {
+      if (ids.length === MAX_LINKS || ids.includes(next)) return { gone: id }
+      if (size > LARGE_CHAIN && !large) {
+        large = true
+        reader.onLeave(await largeChains.enter(organization))
+      }
+      let record = local?.get(organization, next, reader.take) ?? null
+      if (!record) {
+        const sealed = await this.#store.records.get(organization, 'response', next, this.#clock.now())
+        if (sealed) {
+          reader.take(sealed.length)
+          await slices.before(sealed.length)
         }
-        if (!record || (next === id && hasEnded(record, this.#clock.now()))) return { gone: next }
-        size += sizeOfAll(record)
-        if (size > room) return size
-        ids.push(next)
-        links.push(record)
+        record = sealed && (this.#sealer.open(organization, sealed) as Retained | null)
+        stored.push(next)
       }
-      const unknown = ids.filter((_, i) => links[i]!.asked === undefined)
-      links.reverse()
-      return {
-        system: links.flatMap(link => link.system),
-        turns: links.flatMap(link => link.turns),
-        tools: links.flatMap(link => link.tools ?? []),
-        asked: links.flatMap(link => link.asked ?? []),
-        unknown,
-        stored,
-        ends: links.at(-1)!.ends,
-      }
-    } finally {
-      leave?.()
+      if (!record || (next === id && hasEnded(record, this.#clock.now()))) return { gone: next }
+      size += sizeOfAll(record)
+      if (size > room) return size
+      ids.push(next)
+      links.push(record)
+    }
+    const unknown = ids.filter((_, i) => links[i]!.asked === undefined)
+    links.reverse()
+    return {
+      system: links.flatMap(link => link.system),
+      turns: links.flatMap(link => link.turns),
+      tools: links.flatMap(link => link.tools ?? []),
+      asked: links.flatMap(link => link.asked ?? []),
+      unknown,
+      stored,
+      ends: links.at(-1)!.ends,
     }
   }
 

@@ -146,6 +146,7 @@ export class PreparedRequest {
   readonly #organization: string
   readonly #own: Held
   readonly #bounds: PreparationBounds
+  readonly #leaving: (() => void)[] = []
   #bytes: number
   #left = false
 
@@ -176,11 +177,18 @@ export class PreparedRequest {
     return undefined
   }
 
+  /** Calls a function when the request leaves preparation; at once where it has left. */
+  onLeave(release: () => void): void {
+    if (this.#left) release()
+    else this.#leaving.push(release)
+  }
+
   /** The request is admitted, refused or over. Further calls do nothing. */
   leave(): void {
     if (this.#left) return
     this.#left = true
     this.#ledger.add(this.#organization, this.#own, -1, -this.#bytes)
+    for (const release of this.#leaving) release()
   }
 }
 

@@ -3,11 +3,11 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { GatewayError } from '../../core/canon/errors.ts'
 import type { Store } from '../../core/ports/store.ts'
-import { type Added, Memory } from '../../plugins/conversation/memory.ts'
+import { type Added, Memory, type Reader } from '../../plugins/conversation/memory.ts'
 import { Sealer } from '../../plugins/conversation/seal.ts'
 
-/** A budget with room for all. */
-const any = () => {}
+/** A request that may hold all. */
+const any: Reader = { take() {}, onLeave: release => release() }
 
 test('[REQ-2] [RESP-2] a chain is read as far as a request may hold, and no further', async () => {
   const kept = new Map<string, Uint8Array>()
@@ -45,7 +45,7 @@ test('[REQ-2] [RESP-2] a chain is read as far as a request may hold, and no furt
     if (held.length === 4) throw full
     held.push(bytes)
   }
-  await assert.rejects(async () => memory.recall('acme', 'r19', 2000, take), full)
+  await assert.rejects(async () => memory.recall('acme', 'r19', 2000, { ...any, take }), full)
   assert.deepEqual(
     held,
     [19, 18, 17, 16].map(i => kept.get(`r${i}`)!.length),
@@ -53,19 +53,11 @@ test('[REQ-2] [RESP-2] a chain is read as far as a request may hold, and no furt
   assert.equal(reads, 5)
 })
 
-test('large chains of one organization are read two at a time', async () => {
+test('large chains of one organization are in preparation two at a time', async () => {
   const kept = new Map<string, Uint8Array>()
-  let reading = 0
-  let most = 0
   const records = {
     put: (_organization: string, _kind: string, id: string, value: Uint8Array) => void kept.set(id, value),
-    async get(_organization: string, _kind: string, id: string) {
-      if (id === 'last') return kept.get(id)
-      most = Math.max(most, ++reading)
-      for (let turn = 0; turn < 10; turn++) await new Promise(resolve => setImmediate(resolve))
-      reading--
-      return kept.get(id)
-    },
+    get: async (_organization: string, _kind: string, id: string) => kept.get(id),
     touch: () => {},
   }
   const clock = { now: () => 0, mono: () => 0, setTimer: () => ({ cancel() {} }) }
@@ -73,7 +65,25 @@ test('large chains of one organization are read two at a time', async () => {
   const added = (text: string): Added => ({ system: [], turns: [{ role: 'user', parts: [{ type: 'text', text }] }] })
   memory.retain('acme', 'first', added('x'), undefined)
   memory.retain('acme', 'last', { ...added('y'.repeat(2 << 20)), previous: 'first' }, undefined)
-  const all = await Promise.all([1, 2, 3, 4, 5].map(() => memory.recall('acme', 'last', 1 << 23, any)))
-  for (const recalled of all) assert.equal((recalled as Added).turns.length, 2)
+  let inPreparation = 0
+  let most = 0
+  let read = 0
+  await Promise.all(
+    [1, 2, 3, 4, 5].map(async () => {
+      const releases: (() => void)[] = []
+      const recalled = await memory.recall('acme', 'last', 1 << 23, {
+        take() {},
+        onLeave: release => releases.push(release),
+      })
+      most = Math.max(most, ++inPreparation)
+      assert.equal((recalled as Added).turns.length, 2)
+      read++
+      // It is counted meanwhile, and the others could read on.
+      for (let turn = 0; turn < 20; turn++) await new Promise(resolve => setImmediate(resolve))
+      inPreparation--
+      for (const release of releases) release()
+    }),
+  )
+  assert.equal(read, 5)
   assert.equal(most, 2)
 })
