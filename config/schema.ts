@@ -647,7 +647,7 @@ const recentConversations = object(
   {
     default: {},
     description:
-      'What is kept in memory of the last request of each conversation, some four times its bytes, so that its next turn costs what is new in it. Organizations share nothing. What was used longest ago is given up first.',
+      'What is kept in memory of the last request of each conversation, some four times its bytes, and of the stored responses that requests continue, so that the next turn costs what is new in it. Organizations share nothing. What was used longest ago is given up first.',
   },
 )
 

@@ -1,17 +1,23 @@
 /**
- * Bodies that cannot be changed in place: the next turn of a conversation shares the values of the one before, so whoever
- * changes one throws here.
+ * Bodies and conversations that cannot be changed in place: the next turn of a conversation shares the values of the one
+ * before, so whoever changes one throws here.
  */
-import { type Plugin, type PluginHooks, type Reply, request } from '../core/plugin.ts'
+import { conversation, type Exchange, type Plugin, type PluginHooks, type Reply, request } from '../core/plugin.ts'
 
-/** The hooks of a plugin; those of `validation` freeze the body that it hands on. */
+const HANDED_ON: Record<string, (x: Exchange) => unknown> = {
+  validation: x => x.peek(request),
+  conversation: x => [x.peek(conversation)?.turns, x.peek(conversation)?.system],
+}
+
+/** The hooks of a plugin; those of `validation` and `conversation` freeze what they hand on. */
 export function freezing(plugin: Plugin, hooks: PluginHooks): PluginHooks {
-  if (plugin.name !== 'validation') return hooks
+  const handedOn = HANDED_ON[plugin.name]
+  if (!handedOn) return hooks
   return {
     ...hooks,
     onRequest(x) {
       const handOn = (reply: undefined | Reply) => {
-        freeze(x.peek(request))
+        freeze(handedOn(x))
         return reply
       }
       const reply = hooks.onRequest!(x)
@@ -21,7 +27,10 @@ export function freezing(plugin: Plugin, hooks: PluginHooks): PluginHooks {
 }
 
 function freeze(value: unknown): void {
-  if (typeof value !== 'object' || value === null || Object.isFrozen(value)) return
-  Object.freeze(value)
+  if (typeof value !== 'object' || value === null || Object.isFrozen(value) || ArrayBuffer.isView(value)) return
+  // A call keeps the form of its arguments beside them (core/canon/arguments.ts).
+  if ((value as { type?: unknown }).type === 'call')
+    for (const name of Object.keys(value)) Object.defineProperty(value, name, { writable: false, configurable: true })
+  else Object.freeze(value)
   for (const inner of Object.values(value)) freeze(inner)
 }

@@ -509,6 +509,11 @@ export interface RecordStore {
   get(org: string, kind: RecordKind, id: string, now: number): MaybePromise<Uint8Array | null>
   /** Reads several of one kind; null where one is missing. */
   getMany(org: string, kind: RecordKind, ids: readonly string[], now: number): MaybePromise<(Uint8Array | null)[]>
+  /**
+   * Whether each of these is there, in one question that reads no value. One whose time to live is over may still be
+   * there.
+   */
+  hasAll(org: string, kind: RecordKind, ids: readonly string[]): MaybePromise<boolean>
   /** Renews the time to live of those that exist; ignores the others. */
   touch(org: string, kind: RecordKind, ids: readonly string[], ttlMs: number, now: number): MaybePromise<void>
   /** Deletes one, if it exists. From then on `get` does not find it. */

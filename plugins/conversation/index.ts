@@ -21,6 +21,7 @@ import { counting } from '../admission/counting.ts'
 import { ModelAccess } from '../model-access/access.ts'
 import { type Asked, allAsked, askedBy, isNarrowed, refusalOf, refusalOfUnknown } from '../model-access/asked.ts'
 import { type ReadableResponse, readableOf } from '../shared/readable.ts'
+import { recentOf } from '../shared/recent.ts'
 import {
   type Adjusted,
   adjusted,
@@ -105,14 +106,18 @@ export const conversationPlugin = definePlugin({
   mayProvide: [recording, openReasoning, recalledAsked],
   aboveTerminal: true,
   dryRun: 'safe',
-  uses: ['models'],
+  uses: ['models', 'platform'],
   create(options, context) {
+    const bounds = context.config.platform.recent_conversations
+    // A plugin that is not the gateway's own may change a record that others share.
+    const keeps = bounds.bytes > 0 && !context.foreign
     const memory = new Memory(
       context.store,
       new Sealer(context.secret),
       context.clock,
       options.retain,
       options.continuation,
+      keeps ? { all: recentOf(context.shared), bounds } : null,
     )
     // Objects are stored only where a route gives them out.
     const retrievable = context.retrieved.has('reply')
@@ -196,7 +201,7 @@ export const conversationPlugin = definePlugin({
       const kept = x.peek(recording)
       if (kept) {
         kept.handedOn = whole
-        kept.links = { stored: stored.stored, ends: stored.ends }
+        kept.links = { stored: stored.stored, ends: stored.ends, local: stored.local }
       }
       return whole
     }

@@ -21,6 +21,7 @@ import type { MaybePromise, Store } from '../../core/ports/store.ts'
 import type { Clock } from '../../core/tools/clock.ts'
 import { FairGate } from '../../core/tools/fair.ts'
 import type { Asked } from '../model-access/asked.ts'
+import type { KeptLink, RecentBounds, RecentConversations } from '../shared/recent.ts'
 import { handleOf } from './handles.ts'
 import { sizeOfAll } from './history.ts'
 import type { Sealer } from './seal.ts'
@@ -44,11 +45,44 @@ export interface Recalled extends Added {
   asked: Asked[]
   /** The ids of those whose records do not say what they asked for. */
   unknown: string[]
-  /** The ids of those that are in the store. */
-  stored: string[]
+  /** Those that are in the store, oldest first. */
+  stored: readonly Link[]
   /** When the response itself ends; undefined where its record does not say. */
   ends: number | undefined
+  /** Whether a connection has some of them. */
+  local: boolean
 }
+
+/** A link of a chain. Requests that continue it share the record: it is not changed. */
+export class Link implements KeptLink {
+  readonly id: string
+  readonly recordBytes: number
+  /** Until when its record is there at least, as far as this process knows, Unix ms. */
+  until: number
+  /** The record, or its JSON until somebody reads it. */
+  #record: Retained | string
+  #size: number | undefined
+
+  constructor(id: string, recordBytes: number, record: Retained | string, until: number) {
+    this.id = id
+    this.recordBytes = recordBytes
+    this.until = until
+    this.#record = record
+  }
+
+  get record(): Retained {
+    if (typeof this.#record === 'string') this.#record = JSON.parse(this.#record) as Retained
+    return this.#record
+  }
+
+  /** UTF-16 units of what it adds to a conversation. */
+  get size(): number {
+    return (this.#size ??= sizeOfAll(this.record))
+  }
+}
+
+/** Where a process keeps the chains that it has read, and how much of them; null: nowhere. */
+export type KeptChains = { all: RecentConversations; bounds: RecentBounds } | null
 
 /** What `recall` found of a response that cannot be continued. */
 export interface Gone {
@@ -57,7 +91,7 @@ export interface Gone {
 }
 
 /** What a response that is retained needs of those before it. */
-export type Links = Pick<Recalled, 'stored' | 'ends'>
+export type Links = Pick<Recalled, 'stored' | 'ends' | 'local'>
 
 /** What one exchange added to its conversation. */
 export interface Added {
@@ -140,6 +174,9 @@ export const recallBudget = {
 } as const satisfies Budget
 export const largeChains = new FairGate(recallBudget.all, recallBudget.each)
 
+/** For so long the record of a chain outlives the response that continues it, at most, in milliseconds. */
+const RENEWED_AHEAD = 5 * 60_000
+
 /** Reads and writes the stored responses and continuation data. */
 export class Memory {
   readonly #store: Store
@@ -147,13 +184,22 @@ export class Memory {
   readonly #clock: Clock
   readonly #retainMs: number
   readonly #continuationMs: number
+  readonly #kept: KeptChains
 
-  constructor(store: Store, sealer: Sealer, clock: Clock, retainMs: number, continuationMs: number) {
+  constructor(
+    store: Store,
+    sealer: Sealer,
+    clock: Clock,
+    retainMs: number,
+    continuationMs: number,
+    kept: KeptChains = null,
+  ) {
     this.#store = store
     this.#sealer = sealer
     this.#clock = clock
     this.#retainMs = retainMs
     this.#continuationMs = continuationMs
+    this.#kept = kept
   }
 
   /**
@@ -171,43 +217,60 @@ export class Memory {
   ): Promise<Recalled | Gone | number> {
     let size = 0
     const slices = new Slices(organization)
-    const links: Retained[] = []
-    const ids: string[] = []
-    const stored: string[] = []
+    const kept = await this.#keptChain(organization, id)
+    const links: Link[] = []
     let large = false
-    for (let next: string | undefined = id; next !== undefined; next = links.at(-1)!.previous) {
-      if (ids.length === MAX_LINKS || ids.includes(next)) return { gone: id }
+    for (let next: string | undefined = id; next !== undefined; next = links.at(-1)!.record.previous) {
+      if (links.length === MAX_LINKS || links.some(link => link.id === next)) return { gone: id }
       if (size > LARGE_CHAIN && !large) {
         large = true
         reader.onLeave(await largeChains.enter(organization))
       }
-      let record = local?.get(organization, next, reader.take) ?? null
-      if (!record) {
-        const sealed = await this.#store.records.get(organization, 'response', next, this.#clock.now())
-        if (sealed) {
-          reader.take(sealed.length)
-          await slices.before(sealed.length)
-        }
-        record = sealed && (this.#sealer.open(organization, sealed) as Retained | null)
-        stored.push(next)
+      let link = kept?.at(-1 - links.length)
+      if (link) reader.take(link.recordBytes)
+      else {
+        const record = local?.get(organization, next, reader.take)
+        link = record ? new Link(next, 0, record, 0) : await this.#read(organization, next, reader, slices)
       }
-      if (!record || (next === id && hasEnded(record, this.#clock.now()))) return { gone: next }
-      size += sizeOfAll(record)
+      if (!link || (next === id && hasEnded(link.record, this.#clock.now()))) return { gone: next }
+      size += link.size
       if (size > room) return size
-      ids.push(next)
-      links.push(record)
+      links.push(link)
     }
-    const unknown = ids.filter((_, i) => links[i]!.asked === undefined)
     links.reverse()
+    const records = links.map(link => link.record)
+    const stored = links.filter(link => link.recordBytes > 0)
     return {
-      system: links.flatMap(link => link.system),
-      turns: links.flatMap(link => link.turns),
-      tools: links.flatMap(link => link.tools ?? []),
-      asked: links.flatMap(link => link.asked ?? []),
-      unknown,
+      system: records.flatMap(record => record.system),
+      turns: records.flatMap(record => record.turns),
+      tools: records.flatMap(record => record.tools ?? []),
+      asked: records.flatMap(record => record.asked ?? []),
+      unknown: links.filter(link => link.record.asked === undefined).map(link => link.id),
       stored,
-      ends: links.at(-1)!.ends,
+      ends: records.at(-1)!.ends,
+      local: stored.length < links.length,
     }
+  }
+
+  /** A chain that the process has kept, while the store has each of its links. */
+  async #keptChain(organization: string, id: string): Promise<readonly Link[] | undefined> {
+    const chain = this.#kept?.all.chain(organization, id) as readonly Link[] | undefined
+    if (!chain) return undefined
+    const now = this.#clock.now()
+    const ids = chain.map(link => link.id)
+    if (chain.every(link => link.until > now) && (await this.#store.records.hasAll(organization, 'response', ids)))
+      return chain
+    this.#kept!.all.giveUpChain(organization, id)
+    return undefined
+  }
+
+  async #read(organization: string, id: string, reader: Reader, slices: Slices): Promise<Link | undefined> {
+    const sealed = await this.#store.records.get(organization, 'response', id, this.#clock.now())
+    if (!sealed) return undefined
+    reader.take(sealed.length)
+    await slices.before(sealed.length)
+    const record = this.#sealer.open(organization, sealed) as Retained | null
+    return record ? new Link(id, sealed.length, record, record.ends ?? 0) : undefined
   }
 
   /**
@@ -222,16 +285,37 @@ export class Memory {
     local?: ConnectionMemory,
   ): MaybePromise<void> {
     if (local) return local.put(organization, id, added)
-    const { records } = this.#store
     const now = this.#clock.now()
-    const sealed = this.#sealer.seal(organization, { ...added, ends: now + this.#retainMs } satisfies Retained)
-    const renewed =
-      added.previous && links?.stored.length
-        ? records.touch(organization, 'response', links.stored, this.#retainMs, now)
-        : undefined
-    const saved = records.put(organization, 'response', id, sealed, this.#retainMs, now)
+    const ends = now + this.#retainMs
+    const json = JSON.stringify({ ...added, ends } satisfies Retained)
+    const sealed = this.#sealer.sealJson(organization, json)
+    let renewed: MaybePromise<void> | undefined
+    if (added.previous !== undefined && links) {
+      renewed = this.#renew(organization, links.stored, ends, now)
+      if (this.#kept && !links.local) {
+        const chain = [...links.stored, new Link(id, sealed.length, json, ends)]
+        this.#kept.all.keepChain(organization, chain, this.#kept.bounds, this.#clock.mono())
+      }
+    }
+    const saved = this.#store.records.put(organization, 'response', id, sealed, this.#retainMs, now)
     if (!(saved instanceof Promise) && !(renewed instanceof Promise)) return
     return Promise.all([saved, renewed]).then(() => {})
+  }
+
+  /**
+   * Lets the records of a chain live until the response that continues them ends, and somewhat longer, so that the next
+   * turns of an agent need not renew them again.
+   */
+  #renew(organization: string, chain: readonly Link[], ends: number, now: number): MaybePromise<void> {
+    const due = chain.filter(link => link.until < ends)
+    if (due.length === 0) return
+    const ttlMs = this.#retainMs + Math.min(RENEWED_AHEAD, Math.ceil(this.#retainMs / 16))
+    const mark = () => {
+      for (const link of due) link.until = now + ttlMs
+    }
+    const ids = due.map(link => link.id)
+    const touched = this.#store.records.touch(organization, 'response', ids, ttlMs, now)
+    return touched instanceof Promise ? touched.then(mark) : mark()
   }
 
   /** Deletes a retained response, if it exists. */
@@ -341,7 +425,7 @@ class Slices {
  */
 export function continueFrom(stored: Added, conversation: Conversation): Conversation {
   const list = new TurnList()
-  for (const turn of stored.turns) list.push(turn.role, [...turn.parts])
+  for (const turn of stored.turns) list.push(turn.role, turn.parts.map(ownPart))
   for (const turn of conversation.turns) list.push(turn.role, [...turn.parts])
   const instructions = conversation.instructionParts ?? 0
   const whole: Conversation = {
@@ -358,6 +442,11 @@ export function continueFrom(stored: Added, conversation: Conversation): Convers
   }
   if (conversation.lateChoice) whole.toolChoice = conversation.lateChoice(whole.tools)
   return whole
+}
+
+/** `restore` adds a provider's data to some parts, and those of a chain are shared. */
+function ownPart(part: Part): Part {
+  return handleOf(part) === undefined ? part : { ...part }
 }
 
 function toolsOf(stored: Added, conversation: Conversation): undefined | Pick<Conversation, 'tools' | 'loadedTools'> {

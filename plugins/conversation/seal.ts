@@ -17,9 +17,14 @@ export class Sealer {
   }
 
   seal(organization: string, value: unknown): Uint8Array {
+    return this.sealJson(organization, JSON.stringify(value))
+  }
+
+  /** Seals a value of which the JSON is known. */
+  sealJson(organization: string, json: string): Uint8Array {
     const nonce = randomBytes(12)
     const cipher = createCipheriv('aes-256-gcm', this.#key(organization), nonce)
-    const body = Buffer.concat([cipher.update(JSON.stringify(value), 'utf8'), cipher.final()])
+    const body = Buffer.concat([cipher.update(json, 'utf8'), cipher.final()])
     return Buffer.concat([nonce, cipher.getAuthTag(), body])
   }
 

@@ -1,8 +1,9 @@
 /**
- * Recent conversations: what the process has read of the last bodies, so that the next turn of a conversation costs what
- * is new in it. A turn of an agent repeats nearly all bytes of the one before. What is kept is used only where bytes,
- * texts or values are compared and found the same; whether something is kept changes what a request costs, and nothing
- * else.
+ * Recent conversations: what the process has read of the last bodies, and of the stored responses that requests
+ * continue, so that the next turn of a conversation costs what is new in it. A turn of an agent repeats nearly all bytes
+ * of the one before, or names the response that it continues. What is kept is used only where bytes, texts or values are
+ * compared and found the same, and of a stored response only while the store has it; whether something is kept changes
+ * what a request costs, and nothing else.
  *
  * Organizations share nothing. Bytes are bounded for each of them and for the process; what was used longest ago goes
  * first.
@@ -39,7 +40,7 @@ export const recentBudget: Budget = {
 
 /** A smaller body is read at once. */
 const LEAST_BYTES = 8 * 1024
-/** A larger body is not kept: four of them would take the default bound of an organization. */
+/** A larger body, or a chain of larger records, is not kept: four of them would take the default bound of an organization. */
 const MOST_BYTES = 4 * 1024 * 1024
 /** The clients of a conversation that has been silent for so long have most often left. */
 const IDLE_MS = 10 * 60_000
@@ -50,6 +51,8 @@ const IDLE_MS = 10 * 60_000
 const TIMES = 3
 /** Memory of a mark: its entry in a Map. */
 const MARK_BYTES = 64
+/** Memory of a link of a chain, beside what it holds. */
+const LINK_BYTES = 512
 
 /**
  * A body is found by eight bytes of it in each stretch. The first ones are short: where tools and system text stand
@@ -66,13 +69,25 @@ const FIRST_MARK = 2
  */
 const LOST_BYTES = 16 * 1024
 
-/** The recent conversations of one organization, and of those the ones of one kind by the marks of their bodies. */
+/** What is kept for one organization. */
 interface Owner {
   readonly organization: string
+  /** The conversations of each kind by the marks of their bodies. */
   readonly kinds: Map<string, Map<number, RecentConversation>>
+  /** Chains by the id of their last response. */
+  readonly chains: Map<string, RecentChain>
   /** In the order of their last use. */
-  readonly all: Set<RecentConversation>
+  readonly all: Set<Kept>
   bytes: number
+}
+
+/** What is kept, and given up when there is no more room or when it has not been used for long. */
+interface Kept {
+  readonly owner: Owner
+  /** When it was used last, in monotonic milliseconds. */
+  usedAt: number
+  /** Nobody finds it any more, and it counts no bytes. */
+  giveUp(): void
 }
 
 /** The body of a turn, and what it holds. `outline`: undefined before it is wanted, null when there is none. */
@@ -83,7 +98,7 @@ interface Turn {
 }
 
 /** A recent conversation: its last body, and what was made of it. */
-export class RecentConversation {
+export class RecentConversation implements Kept {
   readonly #owner: Owner
   readonly #byMark: Map<number, RecentConversation>
   /** Adds to what all hold; null once the conversation is given up. */
@@ -95,7 +110,6 @@ export class RecentConversation {
   readonly #ids = new InOrder<string, string>()
   #beginning: { value: unknown; made: string } | undefined
   #prompt: KnownPrompt | undefined
-  /** When it was used last, in monotonic milliseconds. */
   usedAt = 0
 
   constructor(owner: Owner, byMark: Map<number, RecentConversation>, add: (bytes: number) => void) {
@@ -173,7 +187,6 @@ export class RecentConversation {
     this.#held = held
   }
 
-  /** Nobody finds it any more. */
   giveUp(): void {
     this.#forget(0)
     this.#marks = NO_MARKS
@@ -191,6 +204,41 @@ export class RecentConversation {
 
 const NO_MARKS = new Int32Array(0)
 
+/** A stored response as it was read from its record, or as its record was written. It must not be changed. */
+export interface KeptLink {
+  readonly id: string
+  /** Bytes of its record. */
+  readonly recordBytes: number
+}
+
+/** A stored response and those before it, oldest first. */
+class RecentChain implements Kept {
+  readonly owner: Owner
+  readonly links: readonly KeptLink[]
+  readonly #bytes: number
+  readonly #add: (bytes: number) => void
+  usedAt: number
+
+  constructor(owner: Owner, links: readonly KeptLink[], bytes: number, add: (bytes: number) => void, now: number) {
+    this.owner = owner
+    this.links = links
+    this.#bytes = bytes
+    this.#add = add
+    this.usedAt = now
+    add(bytes)
+    owner.chains.set(this.#id, this)
+  }
+
+  get #id(): string {
+    return this.links.at(-1)!.id
+  }
+
+  giveUp(): void {
+    this.owner.chains.delete(this.#id)
+    this.#add(-this.#bytes)
+  }
+}
+
 /** A body of which a recent conversation may be the beginning. */
 export interface Sought {
   readonly organization: string
@@ -203,7 +251,7 @@ export interface Sought {
 /** The recent conversations of a process. */
 export class RecentConversations {
   /** In the order of their last use. */
-  readonly #all = new Set<RecentConversation>()
+  readonly #all = new Set<Kept>()
   readonly #owners = new Map<string, Owner>()
   #bytes = 0
   /** Bytes that were taken over from the turn before, so far. */
@@ -253,24 +301,61 @@ export class RecentConversations {
       const owner = this.#ownerOf(organization)
       let byMark = owner.kinds.get(kind)
       if (!byMark) owner.kinds.set(kind, (byMark = new Map()))
-      const add = (bytes: number) => {
-        owner.bytes += bytes
-        this.#bytes += bytes
-      }
-      conversation = new RecentConversation(owner, byMark, add)
+      conversation = new RecentConversation(owner, byMark, this.#counterOf(owner))
     }
     this.sharedBytes += outline?.shared ?? 0
     conversation.usedAt = now
     conversation.renew(marks, found && { body, value, outline })
-    this.#all.add(conversation)
-    conversation.owner.all.add(conversation)
-    this.#makeRoom(conversation.owner, bounds, now)
+    this.#used(conversation, bounds, now)
     return found && conversation
+  }
+
+  /** A response and those before it, oldest first; undefined where they are not kept. The store may have lost them. */
+  chain(organization: string, id: string): readonly KeptLink[] | undefined {
+    return this.#owners.get(organization)?.chains.get(id)?.links
+  }
+
+  /**
+   * Keeps a chain in place of that which ends with the link before the last. Chains are kept from the first response
+   * that was continued on: most responses never are.
+   */
+  keepChain(organization: string, links: readonly KeptLink[], bounds: RecentBounds, now: number): void {
+    const before = this.#owners.get(organization)?.chains.get(links.at(-2)!.id)
+    if (!before && this.pressed()) return
+    if (before) this.#giveUp(before)
+    const recordBytes = links.reduce((sum, link) => sum + link.recordBytes, 0)
+    if (recordBytes > MOST_BYTES) return
+    const owner = this.#ownerOf(organization)
+    const bytes = TIMES * recordBytes + LINK_BYTES * links.length
+    this.#used(new RecentChain(owner, links, bytes, this.#counterOf(owner), now), bounds, now)
+  }
+
+  /** The store does not have all of the chain that ends with this response any more. */
+  giveUpChain(organization: string, id: string): void {
+    const chain = this.#owners.get(organization)?.chains.get(id)
+    if (chain) this.#giveUp(chain)
+  }
+
+  /** The function that counts what an organization holds. */
+  #counterOf(owner: Owner): (bytes: number) => void {
+    return bytes => {
+      owner.bytes += bytes
+      this.#bytes += bytes
+    }
+  }
+
+  #used(kept: Kept, bounds: RecentBounds, now: number): void {
+    this.#all.add(kept)
+    kept.owner.all.add(kept)
+    this.#makeRoom(kept.owner, bounds, now)
   }
 
   #ownerOf(organization: string): Owner {
     let owner = this.#owners.get(organization)
-    if (!owner) this.#owners.set(organization, (owner = { organization, kinds: new Map(), all: new Set(), bytes: 0 }))
+    if (!owner) {
+      owner = { organization, kinds: new Map(), chains: new Map(), all: new Set(), bytes: 0 }
+      this.#owners.set(organization, owner)
+    }
     return owner
   }
 
@@ -287,14 +372,14 @@ export class RecentConversations {
 
   /** Gives up everything. */
   clear(): void {
-    for (const conversation of this.#all) this.#giveUp(conversation)
+    for (const kept of this.#all) this.#giveUp(kept)
   }
 
-  #giveUp(conversation: RecentConversation): void {
-    const { owner } = conversation
-    this.#all.delete(conversation)
-    owner.all.delete(conversation)
-    conversation.giveUp()
+  #giveUp(kept: Kept): void {
+    const { owner } = kept
+    this.#all.delete(kept)
+    owner.all.delete(kept)
+    kept.giveUp()
     if (owner.all.size === 0) this.#owners.delete(owner.organization)
   }
 }

@@ -49,6 +49,17 @@ export class RedisRecords implements RecordStore {
     return found.map((value, i) => (writing[i] ? writing[i].value : value))
   }
 
+  async hasAll(org: string, kind: RecordKind, ids: readonly string[]): Promise<boolean> {
+    const stored: string[] = []
+    for (const id of ids) {
+      const name = nameOf(org, kind, id)
+      const writing = this.#writing.get(name)
+      if (!writing) stored.push(name)
+      else if (writing.value === null) return false
+    }
+    return stored.length === 0 || (await this.#client.call(this.#client.redis.exists(...stored))) === stored.length
+  }
+
   async touch(org: string, kind: RecordKind, ids: readonly string[], ttlMs: number): Promise<void> {
     await Promise.all(ids.map(id => this.#client.call(this.#client.redis.pexpire(nameOf(org, kind, id), ttlMs))))
   }

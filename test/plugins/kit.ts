@@ -123,7 +123,7 @@ function answering(store: Store, answer: (ask: () => unknown) => unknown): Store
       if (name === 'limits') return part(target.limits, 'admit', 'peek')
       if (name === 'ledger') return part(target.ledger, 'intent')
       if (name === 'idempotency') return part(target.idempotency, 'begin', 'claim', 'finish', 'release')
-      if (name === 'records') return part(target.records, 'put', 'get', 'getMany', 'touch')
+      if (name === 'records') return part(target.records, 'put', 'get', 'getMany', 'hasAll', 'touch')
       return Reflect.get(target, name)
     },
   })

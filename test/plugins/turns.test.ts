@@ -10,6 +10,7 @@ import type { DialectName } from '../../core/ports/dialect.ts'
 import { PNG } from '../../surfaces/described.ts'
 import { surfaces } from '../../surfaces/index.ts'
 import { Random } from '../random.ts'
+import { memoryStore } from './kit.ts'
 import { type Asking, type Outcome, Turns, type TurnsOptions } from './turns-kit.ts'
 
 registerPluginHooks()
@@ -402,23 +403,59 @@ test('a plugin of an operator that changes values in place meets what only this 
   assert.equal(both.kept.recent.bytes, 0)
 })
 
-test('previous_response_id: the same whether a response is still there or is gone', async () => {
-  const both = new Both()
-  const first = { model: 'test-model', instructions: long(5), input: 'begin', stream: true }
-  let ids: [string | undefined, string | undefined] = [undefined, undefined]
-  for (let turn = 0; turn < 5; turn++) {
-    const outcomes = []
-    for (const [i, one] of [both.plain, both.kept].entries()) {
-      const body = JSON.stringify({ ...first, input: `turn ${turn}`, ...(ids[i] && { previous_response_id: ids[i] }) })
-      outcomes.push(await one.ask(surfaces['responses']!, body))
+test('previous_response_id: a chain that is kept changes nothing, whatever became of its responses', async () => {
+  const read = [0, 0]
+  for (let seed = 0; seed < 40; seed++) {
+    const random = new Random(seed)
+    const stores = [await memoryStore(), await memoryStore()]
+    for (const [i, { records }] of stores.entries()) {
+      const get = records.get.bind(records)
+      records.get = (...question) => {
+        read[i]!++
+        return get(...question)
+      }
     }
-    const [want, got] = outcomes as [Outcome, Outcome]
-    const plain = (outcome: Outcome) => JSON.stringify({ ...outcome, response: '' }).replaceAll(/resp_\w+/g, 'resp')
-    assert.equal(plain(got), plain(want), `turn ${turn}`)
-    assert.equal(want.status, turn === 4 ? 400 : 200)
-    ids = [want.response, got.response]
-    if (turn === 3) for (const one of [both.plain, both.kept]) one.clock.advance(25 * 3_600_000)
+    const recent = random.chance(0.3) ? { bytes: 60_000, organization_bytes: 20_000 } : {}
+    const both = [new Turns({ store: stores[0]!, recent: { bytes: 0 } }), new Turns({ store: stores[1]!, recent })]
+    /** The ids of each response, in the process that keeps nothing and in the other. */
+    const responses: string[][] = []
+    const alike = (outcome: Outcome, i: number) =>
+      responses.reduce(
+        (text, ids, n) => text.replaceAll(ids[i]!, `response ${n}`),
+        JSON.stringify({ ...outcome, response: '' }),
+      )
+    for (let turn = 0; turn < 14; turn++) {
+      const last = responses.length - 1
+      // Most often the last one is continued, sometimes an earlier one, sometimes none.
+      const previous = random.chance(0.85) ? last : random.chance(0.7) ? random.below(responses.length + 1) : -1
+      const kind = random.below(8)
+      if (kind === 0 && last > 0) {
+        const gone = responses[random.below(responses.length)]!
+        for (const [i, { records }] of stores.entries()) await records.delete('acme', 'response', gone[i]!)
+      } else if (kind === 1) {
+        const ms = random.one([1, 10, 25]) * 3_600_000
+        for (const { clock } of both) clock.advance(ms)
+      } else if (kind === 2) both[1]!.recent.clear()
+      const asking = random.chance(0.05) ? { organization: 'other' } : {}
+      const input = random.chance(0.5)
+        ? random.text(100 + random.below(4000))
+        : [
+            { type: 'function_call', call_id: `call_${turn}`, name: 'f', arguments: '{"a": 1.0}' },
+            { type: 'function_call_output', call_id: `call_${turn}`, output: random.text(50) },
+          ]
+      const body = { model: 'test-model', input, stream: true, ...(turn % 3 === 0 && { instructions: `turn ${turn}` }) }
+      const outcomes: Outcome[] = []
+      for (const [i, one] of both.entries()) {
+        const id = responses[previous]?.[i]
+        const asked = JSON.stringify({ ...body, ...(id && { previous_response_id: id }) })
+        outcomes.push(await one.ask(surfaces['responses']!, asked, asking))
+      }
+      const [want, got] = outcomes as [Outcome, Outcome]
+      assert.equal(alike(got, 1), alike(want, 0), `seed ${seed}, turn ${turn}`)
+      if (want.response) responses.push([want.response, got.response!])
+    }
   }
+  assert.ok(read[1]! < 0.75 * read[0]!, `${read[1]} records were read where ${read[0]} are without`)
 })
 
 test('a text that was counted among others counts alone when it has become a document', async () => {

@@ -722,6 +722,29 @@ for (const engine of engines) {
       assert.deepEqual(await records.getMany(org, 'response', [], Date.now()), [])
     })
 
+    it('[RESP-2] whether all records are there is one question', async t => {
+      const { records } = await engine.open(t)
+      const org = newOrg()
+      const all = (...ids: string[]) => records.hasAll(org, 'response', ids)
+      assert.equal(await all(), true)
+      await records.put(org, 'response', 'a', Buffer.from('a'), DAY, Date.now())
+      await records.put(org, 'response', 'b', Buffer.from('b'), DAY, Date.now())
+      // While it is being written, too.
+      const writing = records.put(org, 'response', 'c', Buffer.from('c'), DAY, Date.now())
+      assert.equal(await all('a', 'b', 'c'), true)
+      await writing
+      await records.touch(org, 'response', ['a'], 2 * DAY, Date.now())
+      assert.equal(await all('c', 'b', 'a'), true)
+      assert.equal(await all('a', 'd'), false)
+      assert.equal(await records.hasAll(org, 'reply', ['a']), false)
+      assert.equal(await records.hasAll(newOrg(), 'response', ['a']), false)
+      const deleting = records.delete(org, 'response', 'b')
+      assert.equal(await all('b'), false)
+      await deleting
+      assert.equal(await all('a', 'b'), false)
+      assert.equal(await all('a', 'c'), true)
+    })
+
     it('[RESP-3] a record ends with its time to live unless it is touched', async t => {
       const { records } = await engine.open(t)
       const org = newOrg()

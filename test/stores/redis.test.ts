@@ -364,6 +364,7 @@ test('Redis slow: each call ends within its budget, and says so', { skip }, asyn
     put: () => records.put(org, 'response', 'r', Buffer.from('x'), DAY),
     get: () => records.get(org, 'response', 's'),
     getMany: () => records.getMany(org, 'response', ['r', 's']),
+    hasAll: () => records.hasAll(org, 'response', ['s']),
     touch: () => records.touch(org, 'response', ['r'], DAY),
     secret: () => store.secret(''),
     query: () => store.ledger.query({}),
