@@ -97,6 +97,7 @@ export class Metrics {
   readonly #streams = new Map<string, Map<string, Distribution>>()
   readonly #refused = new Map<string, Count>()
   readonly #withoutRow = new Map<string, Count>()
+  readonly #slowed = new Map<string, Count>()
   readonly #denials = new Map<string, Count>()
   readonly #overBound = new Map<string, Count>(CONTENT_BOUNDS.map(bound => [bound, { labels: { bound }, value: 0 }]))
   readonly #plugins = new PluginTotals()
@@ -173,6 +174,11 @@ export class Metrics {
     if (dimension !== undefined) add(this.#denials, dimension, () => ({ dimension }), 1)
   }
 
+  /** Counts a request that a plugin made to wait on purpose. */
+  slowed(route: string): void {
+    add(this.#slowed, route, () => ({ route }), 1)
+  }
+
   /** Counts an exchange that reached the terminal of this chain and has no ledger row; only of a terminal that spends. */
   withoutRow(chain: Chain): void {
     const labels = withoutRowLabels(chain)
@@ -244,6 +250,7 @@ export class Metrics {
     counts('sluice_refused_total', 'Requests that were answered with an error, by its code.', () =>
       this.#refused.values(),
     )
+    counts('sluice_slowed_total', 'Requests that a plugin made to wait on purpose.', () => this.#slowed.values())
     counts('sluice_limit_denials_total', 'Requests denied by a limit, by what it counts.', () => this.#denials.values())
     counts('sluice_exchanges_without_row_total', 'Exchanges that were served without a ledger row.', () =>
       this.#withoutRowCounts(generations.all),

@@ -7,7 +7,15 @@ import type { RunningExchange } from '../core/engine/exchange/index.ts'
 import { type Logger, type Settlement, usage } from '../core/plugin.ts'
 import { wordOf } from '../core/tools/word.ts'
 import { upstreamFields } from '../plugins/shared/call-report.ts'
-import { callReport, identity, model, parsedConversation, providerSide, reservation } from '../plugins/shared/slots.ts'
+import {
+  callReport,
+  identity,
+  model,
+  parsedConversation,
+  providerSide,
+  reservation,
+  slowed,
+} from '../plugins/shared/slots.ts'
 import type { Metrics } from './metrics.ts'
 import { type ExchangeRecord, RecentExchanges, Taken } from './recent.ts'
 import type { SpendWatch } from './spend-watch.ts'
@@ -83,6 +91,7 @@ export class Observer {
       cost: bill?.billed ? bill.cost : 0,
       failed: last ? failed.map(attempt => ({ ...attempt, told: attempt.told?.toJSON() ?? null })) : NONE,
       passedOver: report?.passedOver ?? NONE,
+      slowedMs: x.peek(slowed) ?? 0,
       taken,
       timeline: x.timeline?.entries ?? null,
     }
@@ -91,6 +100,7 @@ export class Observer {
     if (side && backend !== undefined) this.#metrics.answered(backend, side)
     if (report?.served && ttfbMs !== null && x.peek(parsedConversation)?.stream)
       this.#metrics.streamBegan(record.model, report.served.id, ttfbMs)
+    if (record.slowedMs > 0) this.#metrics.slowed(x.route)
     if (error) this.#metrics.refused(x.route, error.code, reserved !== undefined)
     const overSpend = error?.details?.['dimension'] === 'spend'
     if (caller && (record.cost > 0 || overSpend)) this.#spend.saw(caller, record.model, overSpend)
@@ -114,6 +124,7 @@ export class Observer {
         backend,
         ...(last && upstreamFields(last)),
         passed_over: record.passedOver.length > 0 ? record.passedOver : undefined,
+        slowed_ms: record.slowedMs || undefined,
         input_tokens: billed?.input,
         output_tokens: billed?.output,
         cost: billed && record.cost,
@@ -155,6 +166,7 @@ export class Observer {
       cost: 0,
       failed: NONE,
       passedOver: NONE,
+      slowedMs: 0,
       taken: null,
       timeline: null,
     })

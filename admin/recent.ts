@@ -41,6 +41,8 @@ export interface ExchangeRecord {
   failed: readonly (Omit<FailedAttempt, 'told'> & { told: ReturnType<UpstreamFault['toJSON']> | null })[]
   /** Backends that were not asked, and why. */
   passedOver: readonly PassedOver[]
+  /** For how long a plugin made the request wait on purpose, in milliseconds. */
+  slowedMs: number
   /** What `admission` took from the limits; null when the exchange was not admitted. */
   taken: Taken | null
   /** When each hook ran, for sampled exchanges; null for the others. */

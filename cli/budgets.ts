@@ -101,6 +101,22 @@ const ruled: readonly Budget[] = [
     seen: '`sluice_content_refused_total{bound="max_pattern_work"}`',
   },
   {
+    name: 'runaway_waiting',
+    bound: 'requests that `runaway` makes to wait',
+    owner: 'tenant',
+    each: [32, 'each for its option `delay`'],
+    over: '429 `conversation_repeats`',
+    seen: '`sluice_slowed_total`',
+  },
+  {
+    name: 'runaway_places',
+    bound: 'places of conversations that `runaway` knows',
+    owner: 'tenant',
+    each: 1024,
+    all: 65_536,
+    over: 'nothing: what was used longest ago is forgotten',
+  },
+  {
     name: 'stop',
     bound: 'a stop string',
     owner: 'request',

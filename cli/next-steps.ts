@@ -51,6 +51,8 @@ export const NEXT_STEPS: Record<ErrorCode, string> = {
   ...denied,
   request_token_budget_exceeded: 'Shorten the prompt or lower the output cap.',
   request_spend_cap_exceeded: 'Shorten the prompt, lower the output cap, or use a cheaper model.',
+  conversation_repeats:
+    'Send something new with the conversation, begin another one, or wait as `Retry-After` says. Operators: [`exempt` of `runaway`](runaway.md#lift-it) lifts it at once.',
   capacity_exceeded: 'Wait as `Retry-After` says.',
   insufficient_quota: 'Operators: pay or raise the quota at the provider.',
   internal_error: 'Retry. Operators: `npx sluice trace REQUEST_ID` shows where it was thrown.',

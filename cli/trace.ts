@@ -189,6 +189,8 @@ export function inWords(found: Found): string {
   for (const text of backends(found, line)) row('backend', text)
   for (const over of memory?.passedOver ?? (line['passed_over'] as PassedOver[] | undefined) ?? [])
     row('backend', notAsked(over))
+  const slowed = memory?.slowedMs || line['slowed_ms']
+  row('slowed', slowed && `by ${ms(slowed)}, on purpose`)
   const taken = memory?.taken ?? detail?.taken
   const reserved = taken ?? (line['reserved_input'] === undefined ? undefined : reservedOf(line))
   row(

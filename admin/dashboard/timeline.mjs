@@ -46,6 +46,7 @@ function panel(exchange, file) {
     ['backend', exchange.backend || '–'],
     ...exchange.failed.map((attempt, i) => [`attempt ${i + 1} failed`, failure(attempt)]),
     ...exchange.passedOver.map(over => ['not asked', passedOver(over)]),
+    ...(exchange.slowedMs > 0 ? [['slowed', `by ${ms(exchange.slowedMs)}, on purpose`]] : []),
     ['account', exchange.organization ? `${exchange.organization} / ${exchange.key}` : '–'],
     ['tokens', `${count(exchange.input)} in, ${count(exchange.output)} out, ${usd(exchange.cost)}`],
     ...taken(exchange),

@@ -177,6 +177,9 @@ export const ERRORS = {
     horizonMs: 1000,
   },
   rate_limit_exceeded: rate(COUNTED.spend.denied),
+  conversation_repeats: rate(
+    'Many requests of the conversation brought nothing new and cost; the message says how to go on.',
+  ),
   capacity_exceeded: { ...rate('Shared capacity is exhausted.'), fault: 'gateway', horizonMs: 2000 },
   insufficient_quota: {
     status: 429,

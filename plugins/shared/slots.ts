@@ -207,6 +207,12 @@ export const providerSide = slot<ProviderSide>('providerSide')
 /** Filled by `upstream` when an attempt has answered: `served` of `callReport`, for plugins written for 0.1. */
 export const servedBy = slot<Backend>('servedBy')
 
+/**
+ * For how long a request was made to wait on purpose, in milliseconds. A plugin that does so fills it, such as
+ * `runaway`: log, trace and metrics have it.
+ */
+export const slowed = slot<number>('slowed')
+
 /** Filled by `proxy` at its end: how many bytes of the request body arrived. */
 export const receivedBytes = slot<number>('receivedBytes')
 

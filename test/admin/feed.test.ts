@@ -129,6 +129,7 @@ test('the last hundred of all and the last hundred that went wrong are kept, in 
       cost: 0,
       failed: [],
       passedOver: [],
+      slowedMs: 0,
       taken: null,
       timeline: null,
     })

@@ -31,7 +31,10 @@ let g: TestGateway
 let families: Map<string, Family>
 before(async () => {
   // With accounts in the store, each of very many bad keys is looked up.
-  g = await startGateway({ organization: LIMITS, extra: 'directory: { misses: 100000 }' })
+  const options = { organization: LIMITS, extra: 'directory: { misses: 100000 }' }
+  const slows = 'runaway: { slow_repeats: 1, slow_usd: 0, delay: 1ms }'
+  g = await startGateway({ yaml: url => defaultYaml(url, options).replace('web-search,', `${slows}, $&`) })
+  for (let i = 0; i < 4; i++) await g.post('/v1/chat/completions', ask('the same'))
   for (let i = 0; i < 20; i++) await request(g, i)
   // A limit of every sort must have denied once: 200,001 tokens never fit a minute of 200,000.
   await g.post('/v1/chat/completions', ask('x', { max_tokens: 120_000 }))
