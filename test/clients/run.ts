@@ -12,7 +12,7 @@
  *
  * The exit code is 1 when something came out worse than expected.json has it.
  */
-import { spawn, spawnSync } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -22,6 +22,7 @@ import { buildGateway, type Gateway } from '../../cli/gateway.ts'
 import { ERRORS } from '../../core/canon/errors.ts'
 import { type AgentClient, type AgentRun, CONTENT, MADE, type ProgramClient, type Result } from './client.ts'
 import { AGENTS, PROGRAMS } from './clients.ts'
+import { environmentOf, execute, type Ran, TIMEOUT } from './execute.ts'
 import { CACHE, type Installed, install, NotInstalled } from './install.ts'
 import { recipe } from './recipes.ts'
 import { BY_STATUS_ALONE, CODES, ONE_OF_EACH, Refusals } from './refusals.ts'
@@ -34,8 +35,6 @@ const KEY = 'sk-demo'
 const SPENT_KEY = 'sk-spent'
 /** The beginnings of names by which clients tell what a model can do. */
 const FAMILIES = ['gpt-5-', 'claude-sonnet-4-5-']
-/** The longest time for all features of a program, and for one task of an agent, in milliseconds. */
-const TIMEOUT = 300_000
 
 const args = process.argv.slice(2)
 const named = args.filter(arg => !arg.startsWith('--')).map(name => name.toLowerCase())
@@ -171,39 +170,6 @@ function configuration(structured: boolean): string {
     keys: [{ id: 'key_spent', sha256, status: 'active' }],
   }
   return stringify(config)
-}
-
-interface Ran {
-  readonly out: string
-  readonly err: string
-  readonly code: number | null
-}
-
-async function execute(
-  [program, ...rest]: readonly string[],
-  cwd: string,
-  environment: Record<string, string>,
-  timeout = TIMEOUT,
-): Promise<Ran> {
-  const child = spawn(program!, rest, { cwd, env: environment, stdio: ['ignore', 'pipe', 'pipe'], timeout })
-  let [out, err] = ['', '']
-  child.stdout.setEncoding('utf8').on('data', text => (out += text))
-  child.stderr.setEncoding('utf8').on('data', text => (err += text))
-  const code = await new Promise<number | null>(resolve => {
-    child.once('error', error => {
-      err += error.message
-      resolve(null)
-    })
-    child.once('close', resolve)
-  })
-  return { out, err, code }
-}
-
-/** An environment without keys and proxies of whoever runs this. */
-function environmentOf(installed: Installed, home: string): Record<string, string> {
-  const { PATH = '', LANG = 'C.UTF-8' } = process.env
-  const path = [installed.path, dirname(process.execPath), PATH].join(':')
-  return { PATH: path, LANG, HOME: home, TERM: 'dumb', CI: '1', PYTHONDONTWRITEBYTECODE: '1', NO_COLOR: '1' }
 }
 
 async function programResults(client: ProgramClient, installed: Installed, addresses: Addresses): Promise<Result[]> {
