@@ -65,6 +65,7 @@ export class Observer {
     const failed = report?.failed ?? []
     const last = failed.at(-1)
     const backend = report?.served?.id ?? last?.backend
+    const answeredBy = report?.served?.id ?? report?.instead?.by ?? last?.backend
     // A model id that the configuration does not have is text of the client. It is recorded only if it is a plain word.
     const unknown = x.peek(model) ? undefined : wordOf(x.peek(parsedConversation)?.model)
     const param = wordOf(error?.param)
@@ -77,7 +78,7 @@ export class Observer {
       route: x.route,
       model: x.peek(model)?.id ?? '',
       unknownModel: unknown ?? '',
-      backend: backend ?? '',
+      backend: answeredBy ?? '',
       organization: caller?.organization.id ?? '',
       key: caller?.key.id ?? '',
       status,
@@ -121,7 +122,7 @@ export class Observer {
         key: caller?.key.id,
         model: x.peek(model)?.id,
         unknown_model: unknown,
-        backend,
+        backend: answeredBy,
         ...(last && upstreamFields(last)),
         passed_over: record.passedOver.length > 0 ? record.passedOver : undefined,
         slowed_ms: record.slowedMs || undefined,

@@ -534,6 +534,7 @@ export const usage = slot<{ usage: Usage; cost: number; billed: boolean }>('usag
 export type { SearchResult } from './canon/conversation.ts'
 export { GatewayError } from './canon/errors.ts'
 export { cost } from './canon/money.ts'
+export { answerCall, EventRecorder } from './engine/layer-answer.ts'
 export { HandlerAround, Relay, SinkAround } from './engine/layers.ts'
 export type * from './ports/call.ts'
 export { SearchFailed, type SearchOptions, type SearchProvider } from './ports/search.ts'

@@ -24,11 +24,13 @@ import {
   type AttemptCall,
   type Call,
   type CallControl,
+  type CallReport,
   type CallSink,
   conversation,
   definePlugin,
   type Exchange,
   estimate,
+  type LayerAnswer,
   type Logger,
   type Plugin,
   type PluginHooks,
@@ -180,6 +182,8 @@ export interface PluginRun {
   events: any[]
   settlement: Settlement
   exchange: RunningExchange
+  /** The answer that a layer gave in place of a backend (`answerCall`). */
+  instead: LayerAnswer | undefined
   /** The requests that were written for backends, with what the layer under test added. */
   requests: WireRequest[]
   log: { level: string; fields: any; message: string }[]
@@ -221,7 +225,8 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
     }),
   })
   const requests: WireRequest[] = []
-  const { translator, upstream } = testCalls(options, incoming, requests)
+  const reports: CallReport[] = []
+  const { translator, upstream } = testCalls(options, incoming, requests, reports)
   const callers = plugin.layers?.includes('translate') ? [upstream] : [translator, upstream]
   const order = plugin.terminal
     ? plugin.calls
@@ -312,13 +317,14 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
     events,
     settlement,
     exchange,
+    instead: reports[0]?.instead,
     requests,
     log,
   }
 }
 
 /** A terminal that makes one attempt at the first candidate, and what translates for it: a line of JSON is an event. */
-function testCalls(options: RunOptions<any>, incoming: MemoryIncoming, requests: WireRequest[]) {
+function testCalls(options: RunOptions<any>, incoming: MemoryIncoming, requests: WireRequest[], reports: CallReport[]) {
   let calls = 0
   const events = ({ call }: WireRequest): TestEvents => {
     const before = calls++
@@ -355,6 +361,8 @@ function testCalls(options: RunOptions<any>, incoming: MemoryIncoming, requests:
     create: () => ({
       forward(x, make) {
         const asked = x.get(conversation)
+        const report = x.peek(callReport) ?? new Report({ set() {}, peek: () => undefined })
+        reports.push(report)
         const call: Call = {
           asked,
           sent: x.peek(upstreamConversation) ?? asked,
@@ -364,7 +372,7 @@ function testCalls(options: RunOptions<any>, incoming: MemoryIncoming, requests:
           startedMono: x.clock.mono(),
           maxReply: Number.POSITIVE_INFINITY,
           facts: x,
-          report: x.peek(callReport) ?? new Report({ set() {} }),
+          report,
         }
         x.control(make(call, x))
         return undefined

@@ -1,7 +1,17 @@
 import type { CompactionEvent, FinishEvent, ProviderUsage, StreamEvent, Usage } from '../core/canon/events.ts'
 import { lessCompaction, ZERO_USAGE } from '../core/canon/events.ts'
-import { cost, type Price, priceUsed, ratesAt } from '../core/canon/money.ts'
-import { conversation, definePlugin, type Exchange, estimate, type Settlement, slot, usage } from '../core/plugin.ts'
+import { cost, type Price, priceUsed, ratesAt, shareOf } from '../core/canon/money.ts'
+import {
+  type CallReport,
+  conversation,
+  definePlugin,
+  type Exchange,
+  estimate,
+  type LayerAnswer,
+  type Settlement,
+  slot,
+  usage,
+} from '../core/plugin.ts'
 import { object } from '../core/tools/vocabulary.ts'
 import { TokenCounter } from '../meter/index.ts'
 import { sideOf } from './shared/provider-side.ts'
@@ -67,7 +77,7 @@ export const usageCapture = definePlugin({
         x.set(usage, final)
         const consumed = consumedBy(x, count)
         const sent = Math.max(x.peek(plan)?.input ?? 0, promptOf(x)) + (report?.furtherInput ?? 0)
-        if (billed || report?.promptTaken) {
+        if (!x.peek(consumption) && (billed || report?.promptTaken)) {
           const { usage: used, cost } = priced(x, consumed)
           const left = settlement.outcome === 'client_gone'
           x.set(consumption, { usage: used, sent, unbilled: left ? Math.max(0, cost - final.cost) : 0 })
@@ -79,7 +89,7 @@ export const usageCapture = definePlugin({
         const tagged = tagsOf(x)
         const row = {
           request_id: x.id,
-          provider: report?.served?.provider ?? '',
+          provider: report?.served?.provider ?? report?.instead?.by ?? '',
           outcome: settlement.outcome,
           usage: final.usage,
           cost: final.cost,
@@ -102,7 +112,17 @@ export const usageCapture = definePlugin({
 
 function capture(x: Exchange, count: Tally): void {
   x.set(usage, { ...priced(x, count.usage(promptOf(x), 'delivered')), billed: true })
+  const report = x.peek(callReport)
+  // Known before the head of a whole reply, which has what is left of the limits.
+  if (answeredByLayer(report) && !report?.promptTaken) x.set(consumption, NOTHING_CONSUMED)
 }
+
+/** The layer that answered, where no backend did. */
+const answeredByLayer = (report: CallReport | undefined): LayerAnswer | undefined =>
+  report?.served ? undefined : report?.instead
+
+/** What limits of tokens protect is the backends' work. */
+const NOTHING_CONSUMED = Object.freeze({ usage: ZERO_USAGE, sent: 0, unbilled: 0 })
 
 function consumedBy(x: Exchange, count: Tally | undefined): Usage {
   return count ? count.usage(promptOf(x), 'all') : { ...ZERO_USAGE, input: promptOf(x) }
@@ -125,7 +145,10 @@ function costOf(counted: Usage, price: Price): number {
 /** The price of this exchange; null where nothing is charged. */
 function priceOf(x: Exchange): Price | null {
   const free = x.peek(identity)?.organization.billing === 'free'
-  return free ? null : (x.peek(model)?.price ?? null)
+  const price = free ? undefined : x.peek(model)?.price
+  if (!price) return null
+  const instead = answeredByLayer(x.peek(callReport))
+  return instead && instead.share !== 1 ? shareOf(price, instead.share) : price
 }
 
 /** What the row says of the price, of a request whose prompt has this many tokens. */

@@ -19,6 +19,8 @@ export interface Price extends Rates {
   steps?: readonly (Rates & { above: number })[]
   /** Whose price it is: `plan:NAME` or `organization`; absent where it is the model's own. */
   list?: string
+  /** The share of it that is charged, where that is not the whole; the rates have it already. */
+  share?: number
 }
 /** The priced part of a usage. `input` includes `cached` and `cacheWrite`; `output` includes reasoning. */
 export interface PricedUsage {
@@ -36,10 +38,31 @@ function stepAt<S extends { above: number }>({ steps }: { steps?: readonly S[] }
 /** The rates of a price that hold for a prompt of this many tokens. */
 export const ratesAt = (price: Price, input: number): Rates => stepAt(price, input) ?? price
 
-/** Which price a request has, for its ledger row: `model`, `plan:NAME` or `organization`, with the step: `model>200000`. */
+/**
+ * Which price a request has, for its ledger row: `model`, `plan:NAME` or `organization`, with the step and the share of it:
+ * `model>200000*0.1`.
+ */
 export function priceUsed(price: Price, input: number): string {
   const step = stepAt(price, input)
-  return (price.list ?? 'model') + (step ? `>${step.above}` : '')
+  const share = price.share === undefined ? '' : `*${price.share}`
+  return (price.list ?? 'model') + (step ? `>${step.above}` : '') + share
+}
+
+/** A price of which a share is charged, with its rates rounded to whole pico-USD. @param share from 0 to 1 */
+export function shareOf(price: Price, share: number): Price {
+  const scaled = (rates: Rates): Rates => ({
+    input: Math.round(rates.input * share),
+    output: Math.round(rates.output * share),
+    ...(rates.cached !== undefined && { cached: Math.round(rates.cached * share) }),
+    ...(rates.cache_write !== undefined && { cache_write: Math.round(rates.cache_write * share) }),
+  })
+  const { list, steps } = price
+  return {
+    ...scaled(price),
+    ...(steps && { steps: steps.map(step => ({ above: step.above, ...scaled(step) })) }),
+    ...(list !== undefined && { list }),
+    share,
+  }
 }
 
 /** Whether each request has a cost, however long its prompt is. */

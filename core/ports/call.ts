@@ -80,6 +80,8 @@ export interface AttemptCall extends Call {
 export interface CallReport {
   /** The backend that answered last; undefined until one has. */
   readonly served: Backend | undefined
+  /** The layer that answered in place of a backend. It has no effect where a backend has answered, too. */
+  readonly instead: LayerAnswer | undefined
   /** Attempts that failed, oldest first; of many, the last ones. */
   readonly failed: readonly FailedAttempt[]
   /**
@@ -101,10 +103,23 @@ export interface CallReport {
   /** A layer has made a call for a purpose of its own. @param cost nano-USD; null when it is not known */
   calledApart(cost: number | null): void
   answered(backend: Backend): void
+  /** A layer answers in place of a backend: say so before its first event. */
+  answeredInstead(answer: LayerAnswer): void
   passed(over: PassedOver): void
   /** @param headers of the request; their values are removed from what the provider said */
   failure(attempt: AttemptFailure, error: GatewayError, headers: Readonly<Record<string, string>>): void
   tookPrompt(): void
+}
+
+/** An answer that a layer gives in place of a backend. */
+export interface LayerAnswer {
+  /** Who answers, for the ledger row, logs and traces: the plugin's name. */
+  readonly by: string
+  /**
+   * The share of the model's price at which the answer is billed: 0 is free, 1 is what the model's own would cost. Limits
+   * of tokens count nothing of it, since no backend had the prompt.
+   */
+  readonly share: number
 }
 
 /** An attempt that failed, or whose reply was cut. */

@@ -216,6 +216,7 @@ class TracedExchange {
     const span = this.#span(this.#spanId, this.#parentId, x.route, SERVER, 0, settlement.durationMs)
     const caller = x.peek(identity)
     const bill = x.peek(usage)
+    const report = x.peek(callReport)
     span.attributes = attributes({
       'http.request.method': incoming.method,
       'http.route': x.route.slice(x.route.indexOf(' ') + 1),
@@ -229,7 +230,7 @@ class TracedExchange {
       'sluice.organization': caller?.organization.id,
       'sluice.key': caller?.key.id,
       'sluice.outcome': settlement.outcome,
-      'sluice.backend': x.peek(callReport)?.served?.id,
+      'sluice.backend': report?.served?.id ?? report?.instead?.by,
       'sluice.cost_usd': bill?.billed ? bill.cost / 1e9 : undefined,
       'sluice.ttfb_ms': settlement.ttfbMs ?? undefined,
     })

@@ -1,9 +1,16 @@
 /** What became of the attempts of one exchange, for its ledger row, its log line, its trace and the dashboard. */
 import type { GatewayError } from '../../core/canon/errors.ts'
 import { UpstreamFault } from '../../core/canon/upstream-fault.ts'
-import type { AttemptFailure, CallFacts, CallReport, FailedAttempt, PassedOver } from '../../core/plugin.ts'
+import type {
+  AttemptFailure,
+  CallFacts,
+  CallReport,
+  FailedAttempt,
+  LayerAnswer,
+  PassedOver,
+} from '../../core/plugin.ts'
 import type { Backend } from '../../core/ports/dialect.ts'
-import { callReport, failedAttempts, servedBy } from './slots.ts'
+import { callReport, failedAttempts, servedBy, unsent } from './slots.ts'
 
 /** The most failed attempts kept of one exchange. A search may fail in many rounds; the last ones are kept. */
 const MOST = 16
@@ -12,14 +19,15 @@ const NONE: readonly FailedAttempt[] = []
 
 export class Report implements CallReport {
   served: Backend | undefined
+  instead: LayerAnswer | undefined
   failed = NONE
   passedOver: readonly PassedOver[] = []
   promptTaken = false
   furtherInput = 0
   ownCost: number | null = 0
-  readonly #facts: Pick<CallFacts, 'set'>
+  readonly #facts: Pick<CallFacts, 'set' | 'peek'>
 
-  constructor(facts: Pick<CallFacts, 'set'>) {
+  constructor(facts: Pick<CallFacts, 'set' | 'peek'>) {
     this.#facts = facts
     facts.set(callReport, this)
   }
@@ -35,6 +43,13 @@ export class Report implements CallReport {
   answered(backend: Backend): void {
     this.served = backend
     this.#facts.set(servedBy, backend)
+  }
+
+  answeredInstead(answer: LayerAnswer): void {
+    const { by, share } = answer
+    if (!(share >= 0 && share <= 1)) throw new Error(`${by} answers at ${share} of the price: give a share from 0 to 1`)
+    this.instead = answer
+    this.#facts.peek(unsent)?.answered()
   }
 
   passed(over: PassedOver): void {

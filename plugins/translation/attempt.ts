@@ -93,7 +93,7 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
   #spoke = false
   /** When the client disconnected (monotonic milliseconds). */
   #goneMono = 0
-  /** A backend has answered an earlier request of the exchange, so the client has output. */
+  /** An earlier call of the exchange was answered, so the client has output. */
   readonly #begun: boolean
   /** The deltas of a chunk are passed on when it has been read. */
   readonly #deltas: DeltaJoiner
@@ -104,7 +104,7 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
     this.#sink = sink
     this.#deltas = new DeltaJoiner(event => sink.emit(event))
     this.#ticker = ticker
-    this.#begun = call.report.served !== undefined
+    this.#begun = (call.report.served ?? call.report.instead) !== undefined
     this.#startedMono = call.facts.clock.mono()
     this.#activityMono = this.#startedMono
   }

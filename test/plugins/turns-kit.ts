@@ -161,7 +161,7 @@ export class Turns {
               startedMono: 0,
               maxReply: Number.POSITIVE_INFINITY,
               facts: x,
-              report: x.peek(callReport) ?? new Report({ set() {} }),
+              report: x.peek(callReport) ?? new Report({ set() {}, peek: () => undefined }),
             },
             x,
           )

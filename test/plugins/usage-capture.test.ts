@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { StreamEvent } from '../../core/canon/events.ts'
+import { type StreamEvent, ZERO_USAGE } from '../../core/canon/events.ts'
 import type { CostRates } from '../../core/canon/money.ts'
 import { conversation, estimate, request, usage } from '../../core/plugin.ts'
 import type { LedgerRow } from '../../core/ports/store.ts'
@@ -496,4 +496,61 @@ test('reasoning of a compaction that was not reported is counted, and a row has 
     const { row } = await run([compactionOf({ usage: reported, next }), ...answer, finish], priced)
     assert.deepEqual([row.rounds, row.provider_input, row.provider_cached, row.provider_output], figures)
   }
+})
+
+// ---- answers of layers -----------------------------------------------------------------------------------------------
+
+const instead = (more: object = {}) =>
+  answering({ served: undefined, promptTaken: false, instead: { by: 'mine', share: 0.1 }, ...more })
+
+test('an answer of a layer is billed at its share, costs no provider anything, and names the layer', async () => {
+  const events = [text('yes'), report({ prompt: 200, cached: 100, reasoning: 40, output: 41 }), finish]
+  const { row, exchange } = await run(events, { slots: [[callReport, instead()]] } as RunOptions<any>)
+  const { price } = modelOf()
+  const output = countTokens('yes') + 40
+  assert.deepEqual(
+    [row.provider, row.provider_model, row.provider_cost, row.provider_input, row.counted_input],
+    ['mine', '', 0, undefined, undefined],
+  )
+  assert.deepEqual([row.input, row.cached, row.output, row.reasoning], [100, 50, output, 40])
+  assert.deepEqual(
+    [row.price_used, row.price_input, row.price_output],
+    ['model*0.1', price!.input / 10, price!.output / 10],
+  )
+  assert.equal(row.cost, Math.round((50 * price!.input + 5 * price!.input + output * price!.output) / 10_000))
+  assert.deepEqual(exchange.get(consumption), { usage: ZERO_USAGE, sent: 0, unbilled: 0 })
+})
+
+test('at the share 1 the row has the price as it is, at 0 it costs nothing', async () => {
+  const costOf = async (share: number) => {
+    const slots = [[callReport, instead({ instead: { by: 'mine', share } })]] as RunOptions<any>['slots']
+    const { row } = await run([text('yes'), finish], { slots })
+    return [row.price_used, row.cost]
+  }
+  const [, whole] = await costOf(1)
+  assert.ok((whole as number) > 0)
+  assert.deepEqual(await costOf(1), ['model', whole])
+  assert.deepEqual(await costOf(0), ['model*0', 0])
+})
+
+test('a client that leaves an answer of a layer owes nothing beyond its bill', async () => {
+  const { exchange, row } = await run([text('yes '), text('and more'), finish], {
+    slots: [[callReport, instead()]] as RunOptions<any>['slots'],
+    leaveAfter: 1,
+  })
+  assert.equal(row.outcome, 'client_gone')
+  assert.equal(exchange.get(consumption).unbilled, 0)
+})
+
+test('where a backend has answered, too, or has the prompt, its work counts, and the price is the whole one', async () => {
+  const both = await run([text('yes'), finish], {
+    slots: [[callReport, instead({ served: costly, promptTaken: true })]] as RunOptions<any>['slots'],
+  })
+  assert.deepEqual([both.row.provider, both.row.price_used], [costly.provider, 'model'])
+  assert.equal(both.exchange.get(consumption).sent, 100)
+  const taken = await run([text('yes'), finish], {
+    slots: [[callReport, instead({ promptTaken: true })]] as RunOptions<any>['slots'],
+  })
+  assert.deepEqual([taken.row.provider, taken.row.price_used], ['mine', 'model*0.1'])
+  assert.equal(taken.exchange.get(consumption).sent, 100)
 })

@@ -11,6 +11,7 @@ import {
   outputWithin,
   type Price,
   priceUsed,
+  shareOf,
 } from '../../core/canon/money.ts'
 
 const price = { input: 1_250_000, output: 10_000_000 }
@@ -181,6 +182,35 @@ test('a cost has the step that the prompt passes, and rates of its own for what 
       )
     }),
     { numRuns: 2000 },
+  )
+})
+
+test('a share of a price has its rates, and says so on the row; it never costs more', () => {
+  const long = { input: 2_000_000, output: 8_000_000, cache_write: 2_500_000 }
+  const price = {
+    input: 1_250_000,
+    output: 10_000_000,
+    cached: 130_001,
+    list: 'plan:gold',
+    steps: [{ above: 9, ...long }],
+  }
+  assert.deepEqual(shareOf(price, 0.1), {
+    ...{ input: 125_000, output: 1_000_000, cached: 13_000, list: 'plan:gold', share: 0.1 },
+    steps: [{ above: 9, input: 200_000, output: 800_000, cache_write: 250_000 }],
+  })
+  assert.deepEqual(
+    [9, 10].map(input => priceUsed(shareOf(price, 0.1), input)),
+    ['plan:gold*0.1', 'plan:gold>9*0.1'],
+  )
+  assert.deepEqual(shareOf({ input: 3, output: 5 }, 0.5), { input: 2, output: 3, share: 0.5 })
+  const tokens = fc.nat({ max: 3000 })
+  fc.assert(
+    fc.property(fc.double({ min: 0, max: 1, noNaN: true }), tokens, tokens, tokens, (share, input, cached, output) => {
+      const used = { input, cached, cacheWrite: 0, output }
+      assert.ok(cost(used, shareOf(price, share)) <= cost(used, price))
+      assert.equal(cost(used, shareOf(price, 0)), 0)
+      assert.equal(cost(used, shareOf(price, 1)), cost(used, price))
+    }),
   )
 })
 
