@@ -170,7 +170,10 @@ function isLong(event: StreamEvent): event is Delta {
 export class EventRecorder extends SinkAround {
   readonly #most: number
   readonly #done: (events: readonly StreamEvent[] | null) => void
-  readonly #joiner = new DeltaJoiner(event => this.#events?.push(event))
+  readonly #joiner = new DeltaJoiner(event => {
+    this.#units += EVENT_UNITS
+    this.#events?.push(event)
+  })
   /** Null once the reply cannot be kept. */
   #events: StreamEvent[] | null = []
   #units = 0
@@ -202,7 +205,7 @@ export class EventRecorder extends SinkAround {
 
   override end(): void {
     this.#joiner.flush()
-    const events = this.#finished ? this.#events : null
+    const events = this.#finished && this.#units <= this.#most ? this.#events : null
     this.#events = null
     this.sink.end()
     this.#done(events)
@@ -217,6 +220,6 @@ export class EventRecorder extends SinkAround {
 
 function unitsOf(event: StreamEvent): number {
   const delta = event.type === 'text' || event.type === 'reasoning' || event.type === 'tool_args'
-  if (delta && !('logprobs' in event && event.logprobs)) return event.text.length + EVENT_UNITS
+  if (delta && !('logprobs' in event && event.logprobs)) return event.text.length + 1
   return JSON.stringify(event).length
 }

@@ -249,9 +249,14 @@ test('nothing is kept of a reply that failed, was cut, had no finish, or is too 
     kept([text, { type: 'error', error: new GatewayError('internal_error', { message: 'no' }) }, finish]),
     null,
   )
-  const all = 'Hello'.length + 64 + JSON.stringify(finish).length
+  const all = 'Hello'.length + 1 + JSON.stringify(finish).length + 2 * 64
   assert.ok(kept([text, finish], all))
   assert.equal(kept([text, finish], all - 1), null)
+  const pieces = Array.from('Hello', letter => ({ type: 'text' as const, text: letter }))
+  assert.equal(kept([...pieces, finish], all), null)
+  assert.ok(kept([...pieces, finish], all + 4))
+  const nothing = Array.from({ length: 100 }, () => ({ type: 'text' as const, text: '' }))
+  assert.equal(kept([...nothing, finish], 100 * 64), null)
   const call: StreamEvent = { type: 'tool_call', index: 0, id: 'c', kind: 'function', name: 'f'.repeat(500) }
   assert.equal(kept([call, finish], 500), null)
   const logprobs = [{ token: 'a'.repeat(500), logprob: 0, bytes: null, top: [] }]
