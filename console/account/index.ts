@@ -1,5 +1,4 @@
 /** A person's own account: name, address, sessions, passkeys, authenticator app, deletion. */
-import { join } from 'node:path'
 import { html, raw } from 'hono/html'
 import { encode } from 'uqr'
 import { mayTry } from '../people/attempts.ts'
@@ -12,7 +11,7 @@ import { deletePerson, personByEmail } from '../people/persons.ts'
 import { endSessions, sessionsOf } from '../people/sessions.ts'
 import { matchedStep, newRecoveryCodes, newTotpSecret, otpauth, takeCode } from '../people/totp.ts'
 import { page } from '../views/layout.ts'
-import { badge, button, confirm, empty, form, input, table, time } from '../views/parts.ts'
+import { badge, button, confirm, empty, form, input, passkey, table, time } from '../views/parts.ts'
 import {
   type Answer,
   FormFault,
@@ -41,7 +40,6 @@ const MAILS = { most: 5, per: 3_600_000 }
 
 export const account: Page = {
   name: 'account',
-  assets: { 'register.mjs': join(import.meta.dirname, 'register.mjs') },
   routes: [
     get.person('/account', show),
     post.person('/account', change, show),
@@ -134,7 +132,7 @@ async function show(visit: PersonVisit): Promise<Answer> {
         'Delete it',
       )}
     </section>`,
-    { scripts: ['register.mjs'] },
+    { scripts: ['passkey.mjs'] },
   )
 }
 
@@ -165,10 +163,12 @@ function passkeyPart(visit: PersonVisit, passkeys: Awaited<ReturnType<typeof pas
             ]),
           )
     }
-    <p id="register" class="row" hidden data-form="${visit.formToken}">
-      <label>Name of the new passkey <input name="label" maxlength="40" value="My device" /></label>
-      <button type="button">Add a passkey</button> <span role="status"></span>
-    </p>
+    ${passkey(
+      visit,
+      'add',
+      html`<label>Name of the new passkey <input name="label" maxlength="40" value="My device" /></label>
+        <button type="button">Add a passkey</button>`,
+    )}
   </section>`
 }
 

@@ -1,5 +1,4 @@
 /** Signing in: by a link in a mail, by a passkey; the second factor; signing out. */
-import { join } from 'node:path'
 import { html } from 'hono/html'
 import type { LinkTable, PersonTable } from '../db/tables.ts'
 import { mayTry } from '../people/attempts.ts'
@@ -12,7 +11,7 @@ import { beginSession, completeSession, endSessions, type Session } from '../peo
 import { takeCode, takeRecoveryCode } from '../people/totp.ts'
 import { ensureFirst, takeOver } from '../staff/organizations.ts'
 import { page } from '../views/layout.ts'
-import { form, input } from '../views/parts.ts'
+import { form, input, passkey } from '../views/parts.ts'
 import { networkOf } from '../web/address.ts'
 import { type Answer, FormFault, get, json, ownPath, type Page, post, Refusal, see, type Visit } from '../web/visit.ts'
 import { answerOf, askProvider } from './openid.ts'
@@ -27,7 +26,6 @@ const CODES = { most: 10, per: 15 * MINUTE }
 
 export const signIn: Page = {
   name: 'sign-in',
-  assets: { 'passkey.mjs': join(import.meta.dirname, 'passkey.mjs') },
   routes: [
     get.public('/sign-in', show),
     post.public('/sign-in', ask, show),
@@ -79,8 +77,7 @@ function show(visit: Visit): Answer {
       )}
       ${
         passkeysWork(config)
-          ? html`<p id="passkey" hidden data-form="${visit.formToken}" data-next="${next}">
-              <button type="button">Sign in with a passkey</button> <span role="status"></span></p>`
+          ? passkey(visit, 'use', html`<button type="button">Sign in with a passkey</button>`, next)
           : ''
       }
       ${config.openid.map(
@@ -318,12 +315,7 @@ async function showSecond(visit: Visit): Promise<Answer> {
           })}
           <button type="submit" class="main">Go on</button>`,
       )}
-      ${
-        passkeys.length > 0
-          ? html`<p id="passkey" hidden data-form="${visit.formToken}" data-next="${next}">
-              <button type="button">Use a passkey</button> <span role="status"></span></p>`
-          : ''
-      }
+      ${passkeys.length > 0 ? passkey(visit, 'use', html`<button type="button">Use a passkey</button>`, next) : ''}
     </div>`,
     { scripts: ['passkey.mjs'] },
   )

@@ -6,6 +6,7 @@ import { after, before, describe, test } from 'node:test'
 import type { Browser, BrowserContextOptions } from 'playwright-core'
 import { launch, type Opened, open, skip } from '../../test/admin/browser.ts'
 import type { TestGateway } from '../../test/e2e/harness.ts'
+import { beginSession } from '../people/sessions.ts'
 import { faultsOf, fitsItsWidth } from './axe.ts'
 import { gatewayForConsole, startConsole, type TestConsole } from './kit.ts'
 
@@ -270,6 +271,14 @@ describe('every page', { skip }, () => {
       await page.goto(`${named.url}/sign-in?next=/account`)
       await page.getByRole('button', { name: 'Sign in with a passkey' }).click()
       await page.getByRole('heading', { name: 'Your account' }).waitFor()
+      // In place of a code, where a link has been the first factor.
+      await page.context().clearCookies()
+      const device = { address: '127.0.0.1', agent: 'test' }
+      const half = { person: person.id, means: 'link', complete: false }
+      const pending = await beginSession(named.console.parts.db, half, device, Date.now())
+      await page.context().addCookies([{ name: 'sluice-session', value: pending, url: named.url }])
+      await page.goto(`${named.url}/sign-in/second?next=/account`)
+      await page.getByRole('button', { name: 'Use a passkey' }).click()
       await page.getByRole('button', { name: 'Remove Laptop' }).click()
       await page.getByText('The passkey is removed.').waitFor()
       await page.getByRole('button', { name: 'Sign out' }).click()

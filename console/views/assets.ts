@@ -27,7 +27,8 @@ export function loadAssets(more: Record<string, string>): Assets {
     files.set(name, { type: TYPES[name.slice(name.lastIndexOf('.') + 1)]!, body })
   const style = [join(SHARED, 'tokens.css'), join(HERE, 'style.css')].map(file => readFileSync(file))
   add('style.css', Buffer.concat(style))
-  for (const file of [join(SHARED, 'icon.svg'), join(HERE, 'page.mjs')]) add(basename(file), readFileSync(file))
+  for (const file of [join(SHARED, 'icon.svg'), join(HERE, 'page.mjs'), join(HERE, 'passkey.mjs')])
+    add(basename(file), readFileSync(file))
   for (const [name, file] of Object.entries(more)) add(name, readFileSync(file))
   const versions = new Map([...files].map(([name, { body }]) => [name, versionOf(body)]))
   return { files, path: name => `/assets/${name}?v=${versions.get(name) ?? ''}` }

@@ -86,6 +86,15 @@ export function checkbox(name: string, value: string, label: string, checked: bo
     ${label}</label>`
 }
 
+/**
+ * What the script passkey.mjs shows where the browser can: a button, which adds a passkey of who is signed in (`add`) or
+ * signs in with one (`use`). @param body the button, with what stands before it. @param next where to go then
+ */
+export function passkey(visit: Visit, way: 'add' | 'use', body: Html, next = '/'): Html {
+  return html`<p id="passkey" class="row" hidden data-way="${way}" data-form="${visit.formToken}" data-next="${next}">
+    ${body} <span role="status"></span></p>`
+}
+
 /** What needs a second thought: opened, and then confirmed. It works without a script. */
 export function confirm(visit: Visit, summary: string, words: Html | string, action: string, label: string): Html {
   return html`<details class="confirm">
