@@ -54,8 +54,8 @@ export async function openConsole(config: ConsoleConfig, overrides: Overrides = 
   const app = createApp(parts, PAGES)
   const { promise: listening, resolve, reject } = Promise.withResolvers<AddressInfo>()
   const server = serve({ fetch: app.fetch, hostname: config.host, port: config.port }, resolve)
-  // Node closes idle connections after five seconds, which is sooner than proxies do: a request of theirs that meets the
-  // end of a connection is a 502.
+  // Node closes idle connections after five seconds, which is sooner than proxies do: a request of theirs that meets
+  // the end of a connection is a 502.
   if ('keepAliveTimeout' in server) server.keepAliveTimeout = IDLE_MS
   server.once('error', reject)
   const stopJobs = startJobs(parts)

@@ -1,6 +1,6 @@
 /**
- * What a console does by itself, again and again. Each is right when several consoles do it at the same time, and when one
- * is killed while it does.
+ * What a console does by itself, again and again. Each is right when several consoles do it at the same time, and when
+ * one is killed while it does.
  */
 import { meterUsage } from './billing/meters.ts'
 import { lookAgain, settleDue } from './billing/moves.ts'
@@ -23,7 +23,10 @@ const JOBS: readonly { every: number; run(parts: Parts): Promise<void> }[] = [
   { every: 60 * MINUTE, run: ({ db, config, now }) => sweep(db, config.sessions, now()) },
 ]
 
-/** Starts them: what the console before left undone is done at once. Each waits for its own last run. @returns what stops them */
+/**
+ * Starts them: what the console before left undone is done at once. Each waits for its own last run.
+ * @returns what stops them
+ */
 export function startJobs(parts: Parts): () => void {
   const timers = JOBS.map(({ every, run }) => {
     let running = false

@@ -1,5 +1,6 @@
 /** Billing: what was paid, the tier that it makes, and the way to pay. Webhooks of billers are here, too. */
 import { html } from 'hono/html'
+import type { Organization } from '../gateway.ts'
 import { newId } from '../people/secrets.ts'
 import { page } from '../views/layout.ts'
 import { badge, dollars, empty, form, input, meter } from '../views/parts.ts'
@@ -44,19 +45,12 @@ async function show(visit: MemberVisit): Promise<Answer> {
     visit,
     'Billing',
     html`<div class="cards">
-        <div class="card"><h2>Paid</h2><span class="figure">${usd(counted)}</span>
-          <span class="muted">without refunds and lost disputes</span></div>
-        <div class="card"><h2>Used this month</h2><span class="figure">${spend_usd ? dollars(spend_usd.month) : '–'}</span></div>
-        ${
-          mode === 'prepaid' && balance
-            ? html`<div class="card"><h2>Left of the balance</h2><span class="figure">${dollars(balance.left_nano_usd / 1e9)}</span>
-                <span class="muted">of ${dollars(balance.credited_nano_usd / 1e9)} in all</span></div>`
-            : ''
-        }
+        ${figure('Paid', usd(counted), 'without refunds and lost disputes')}
+        ${figure('Used this month', spend_usd ? dollars(spend_usd.month) : '–')}
+        ${mode === 'prepaid' && balance ? left(balance) : ''}
       </div>
       <section><h2>Tier</h2>${tierNow(visit, plan, counted, hold !== undefined)}
-        ${tierTable(tiers.table, plan, plans)}
-        ${tiers.open ? '' : html`<p class="muted">Tiers are not open at the moment: plans are given by invitation.</p>`}</section>
+        ${tierTable(tiers.table, plan, plans)}${tiers.open ? '' : CLOSED}</section>
       ${stripe && visit.may('billing.change') ? wayToPay(visit, mode) : ''}
       <section><h2>Payments</h2>
         ${shown.length === 0 ? empty('Nothing has been paid yet.') : paymentsTable(shown)}
@@ -64,6 +58,15 @@ async function show(visit: MemberVisit): Promise<Answer> {
       </section>`,
   )
 }
+
+const figure = (title: string, value: string, words = ''): Html =>
+  html`<div class="card"><h2>${title}</h2><span class="figure">${value}</span>
+    <span class="muted">${words}</span></div>`
+
+const left = ({ left_nano_usd, credited_nano_usd }: NonNullable<Organization['balance']>): Html =>
+  figure('Left of the balance', dollars(left_nano_usd / 1e9), `of ${dollars(credited_nano_usd / 1e9)} in all`)
+
+const CLOSED = html`<p class="muted">Tiers are not open at the moment: plans are given by invitation.</p>`
 
 /** For the overview: the tier, and what is missing to the next; nothing where tiers are not open or it is none. */
 export async function tierLine({ db, parts, organization: here }: MemberVisit, plan: string): Promise<Html | ''> {
@@ -91,12 +94,12 @@ function tierNow({ parts }: MemberVisit, plan: string, counted: number, held: bo
     ${held ? badge('on hold', 'bad') : ''}</p>`
   if (!open) return name
   if (held)
-    return html`${name}<p class="alert bad" role="status">A hold stands: the tier does not rise until we have lifted it. Write to us
-      if you do not know why.</p>`
+    return html`${name}<p class="alert bad" role="status">A hold stands: the tier does not rise until we have lifted it.
+      Write to us if you do not know why.</p>`
   if (next === null) return html`${name}<p>It is the highest.</p>`
-  const { tier: above } = next
-  const words = missingTo(next)
-  return html`${name}<div class="card meters">${meter(above.name, Math.max(0, Math.min(counted, above.basis)), above.basis, words)}</div>`
+  const { name: above, basis } = next.tier
+  const done = Math.max(0, Math.min(counted, basis))
+  return html`${name}<div class="card meters">${meter(above, done, basis, missingTo(next))}</div>`
 }
 
 function wayToPay(visit: MemberVisit, mode: string | null): Html {
@@ -105,24 +108,21 @@ function wayToPay(visit: MemberVisit, mode: string | null): Html {
   const path = `/o/${here.id}/billing`
   const pays = checkout === 'on' && mode === 'prepaid'
   if (portal === 'off' && !pays) return html``
+  const amount = input({
+    name: 'amount',
+    label: 'Amount, USD',
+    value: sent.get('amount') ?? usdOf(checkout_least_usd),
+    required: true,
+    hint: 'It is added to the balance when it has arrived.',
+    more: { inputmode: 'decimal', maxlength: '12' },
+  })
+  const paying = html`<input type="hidden" name="id" value="${sent.get('id') ?? newId(now)}" />${amount}
+    <button type="submit" class="main">Go on to pay</button>`
+  const toPortal = html`<p><a href="${path}/portal">Invoices, receipts and means of payment</a>
+    <span class="muted">at Stripe; this console sees no card.</span></p>`
   return html`<section><h2>Pay</h2>
-    ${
-      pays
-        ? html`<div class="card narrow">${form(
-            visit,
-            `${path}/checkout`,
-            html`<input type="hidden" name="id" value="${sent.get('id') ?? newId(now)}" />
-              ${input({ name: 'amount', label: 'Amount, USD', value: sent.get('amount') ?? usdOf(checkout_least_usd), required: true, hint: 'It is added to the balance when it has arrived.', more: { inputmode: 'decimal', maxlength: '12' } })}
-              <button type="submit" class="main">Go on to pay</button>`,
-          )}</div>`
-        : ''
-    }
-    ${
-      portal === 'on'
-        ? html`<p><a href="${path}/portal">Invoices, receipts and means of payment</a> <span class="muted">at Stripe; this console
-            sees no card.</span></p>`
-        : ''
-    }</section>`
+    ${pays ? html`<div class="card narrow">${form(visit, `${path}/checkout`, paying)}</div>` : ''}
+    ${portal === 'on' ? toPortal : ''}</section>`
 }
 
 async function portal(visit: MemberVisit): Promise<Answer> {

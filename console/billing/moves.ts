@@ -332,7 +332,10 @@ function mailOf(
   const why = {
     paid: `With what you have paid, ${name} has the limits of ${tier} from now on.`,
     review: `After our review, ${name} has the limits of ${tier} from now on.`,
-    fell: `Payments of ${name} were refunded or disputed, so it has the limits of ${tier} from now on. It does not rise by itself until we have looked at it; answer this mail if that is a mistake.`,
+    fell: [
+      `Payments of ${name} were refunded or disputed, so it has the limits of ${tier} from now on. It does not rise`,
+      'by itself until we have looked at it; answer this mail if that is a mistake.',
+    ].join('\n'),
   }[because]
   const body = `${why}
 

@@ -146,7 +146,7 @@ export function countOf(rows: readonly Payment[]): Counted {
     const { kind, state, payment, amount } = row
     if ((kind !== 'refund' && kind !== 'dispute') || !TAKEN.includes(state)) continue
     if (payment === null) parts.set(partOf(row), -amount)
-    // More than a payment can be asked back by a refund and a dispute of the same; it takes nothing from other payments.
+    // A refund and a dispute of one payment may ask back more than it was; they take nothing from other payments.
     else if (settled.has(payment)) parts.set(payment, Math.max(0, parts.get(payment)! - amount))
   }
   return { arrived, counted: [...parts.values()].reduce((sum, part) => sum + part, 0), parts }

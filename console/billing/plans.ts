@@ -1,4 +1,7 @@
-/** The limits of plans, for the table of tiers. They change with gateway.yaml alone, so each console keeps them a minute. */
+/**
+ * The limits of plans, for the table of tiers. They change with gateway.yaml alone, so each console keeps them for a
+ * minute.
+ */
 import { GatewayDown, GatewayRefused } from '../gateway.ts'
 import { StaffGateway } from '../staff/gateway.ts'
 import type { Parts } from '../web/visit.ts'

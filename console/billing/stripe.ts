@@ -29,8 +29,8 @@ export function stripeOf({ key, api }: StripeConfig): Stripe {
 export const TOLERANCE_S = 300
 
 /**
- * Takes an event. Whatever is signed and understood is 200, whatever it means: Stripe sends again what is not, and turns
- * a webhook off that refuses for days.
+ * Takes an event. Whatever is signed and understood is 200, whatever it means: Stripe sends again what is not, and
+ * turns a webhook off that refuses for days.
  */
 export async function webhook({ parts, headers, body, now }: MachineVisit): Promise<Answer> {
   const { config, tell, db } = parts
@@ -82,8 +82,8 @@ export function takeRow(
         ? undefined
         : await step.selectFrom('organization').select('id').where('id', '=', named).executeTakeFirst()
     if (known && row.customer !== null) await bindCustomer(step, row.customer, known.id, now)
-    // What names its organization belongs to it, whichever customer paid. Where a payment is about another one, whose it
-    // is stays with that: it may be there later.
+    // What names its organization belongs to it, whichever customer paid. Where a payment is about another one, whose
+    // it is stays with that: it may be there later.
     const organization = known?.id ?? (await organizationOf(step, { ...row, organization: null }))
     const fresh = await recordPayment(step, {
       ...row,

@@ -1,6 +1,6 @@
 /**
- * Tiers: which plan an organization has by what it paid. A pure function; moves.ts asks it and carries out what it says.
- * The table is the specification's ("Self-serve tiers"). What a tier allows stands in the gateway, as the plan.
+ * Tiers: which plan an organization has by what it paid. A pure function; moves.ts asks it and carries out what it
+ * says. The table is the specification's ("Self-serve tiers"). What a tier allows stands in the gateway, as the plan.
  */
 
 export const ACTIVATIONS = ['automatic', 'capacity review', 'manual review'] as const
@@ -77,7 +77,9 @@ export function verdictOf(table: readonly Tier[], { arrived, counted, held, gran
   return { plan: next, because: to === at ? null : activation === 'automatic' ? 'paid' : 'review', hold: false, review }
 }
 
-/** The tier above a plan, and what is missing to its basis, in cents; null at the top and for plans that are no tiers. */
+/**
+ * The tier above a plan, and what is missing to its basis, in cents; null at the top and for plans that are no tiers.
+ */
 export function nextTier(
   table: readonly Tier[],
   plan: string,

@@ -1,4 +1,7 @@
-/** Mails before a key ends, a week and a day before. Organizations are looked at one after the other, all of them within some hours. */
+/**
+ * Mails before a key ends, a week and a day before. Organizations are looked at one after the other, all of them within
+ * some hours.
+ */
 import { underLease } from '../db/lease.ts'
 import { Gateway, GatewayRefused, type Key } from '../gateway.ts'
 import type { Parts } from '../web/visit.ts'
@@ -67,9 +70,10 @@ export function warningOf({ status, expires, created }: Pick<Key, 'status' | 'ex
 function mailOf({ id, label, expires, hint }: Key, organization: string, { url, name }: Parts['config']) {
   // A label is its maker's words, and goes to others.
   const called = label === null ? id : `${label.replace(/[\p{C}\s]+/gu, ' ').slice(0, 80)} (${id})`
+  const secret = hint === null ? '' : `, which ends in ${hint}`
   return {
     subject: `${name}: a key of ${organization} ends on ${expires!.slice(0, 10)}`,
-    body: `The key ${called}${hint === null ? '' : `, which ends in ${hint}`}, ends at ${expires!.slice(0, 16).replace('T', ' ')} UTC. Requests with it are
+    body: `The key ${called}${secret}, ends at ${expires!.slice(0, 16).replace('T', ' ')} UTC. Requests with it are
 refused then. Make another one, or give it a later end:
 
 ${url}/o/${organization}/keys/${encodeURIComponent(id)}

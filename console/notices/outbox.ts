@@ -1,7 +1,7 @@
 /**
  * Mails that are sent once. A row is made where the thing happens, in the same transaction, and its id says what it is
- * about, so that two consoles make one. Then it is sent, and sent again until the mail server takes it. A console that is
- * killed between the server's word and the note of it sends that mail a second time; it has the same Message-ID.
+ * about, so that two consoles make one. Then it is sent, and sent again until the mail server takes it. A console that
+ * is killed between the server's word and the note of it sends that mail a second time; it has the same Message-ID.
  */
 import { createHash } from 'node:crypto'
 import type { Database } from '../db/tables.ts'

@@ -25,8 +25,8 @@ function shown(visit: MemberVisit, reply: string | null): Answer {
   return page(
     visit,
     'Playground',
-    html`<p class="muted">Try a model. It is billed as any request, on a key that the console makes for you: it lasts ten
-      minutes and spends at most 1 USD. Nothing that you write is kept by the console.</p>
+    html`<p class="muted">Try a model. It is billed as any request, on a key that the console makes for you: it lasts
+      ten minutes and spends at most 1 USD. Nothing that you write is kept by the console.</p>
     <div class="card">
       ${form(
         visit,
@@ -49,7 +49,9 @@ function shown(visit: MemberVisit, reply: string | null): Answer {
 
 function area(name: string, label: string, value: string | null, rows: number, required = false): Html {
   return html`<div class="field"><label for="field-${name}">${label}</label>
-    <textarea id="field-${name}" name="${name}" rows="${rows}"${required ? html` required` : ''}>${value ?? ''}</textarea>
+    <textarea id="field-${name}" name="${name}" rows="${rows}"${required ? html` required` : ''}>${
+      value ?? ''
+    }</textarea>
   </div>`
 }
 

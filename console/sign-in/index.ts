@@ -167,7 +167,8 @@ function elsewhere(visit: Visit): Answer {
   return page(
     visit,
     'Change your address',
-    html`<p>Open this link in the browser in which you asked for it. If you have not asked for it, ignore the mail.</p>`,
+    html`<p>Open this link in the browser in which you asked for it. If you have not asked for it, ignore the
+      mail.</p>`,
     { status: 403 },
   )
 }

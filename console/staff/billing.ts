@@ -2,27 +2,29 @@
 import { html } from 'hono/html'
 import { centsOf, usdOf } from '../billing/config.ts'
 import { sumsByHour, unsureMetered } from '../billing/meters.ts'
-import { decideReview, liftHold, needsLook, openHold, setHold, settle, standingOf } from '../billing/moves.ts'
-import { bindCustomer, COUNTED_CURRENCY, countOf, paymentsOf, recordPayment } from '../billing/payments.ts'
-import { amountOf, kindOf, paymentsTable, usd } from '../billing/views.ts'
+import { decideReview, liftHold, needsLook, setHold, settle, standingOf } from '../billing/moves.ts'
+import { bindCustomer, COUNTED_CURRENCY, recordPayment } from '../billing/payments.ts'
 import { note } from '../people/events.ts'
-import { newId } from '../people/secrets.ts'
 import { csv } from '../usage/csv.ts'
 import { page } from '../views/layout.ts'
-import { badge, button, empty, form, input, select, table, time } from '../views/parts.ts'
+import { type Answer, FormFault, get, type Page, type PersonVisit, post, Refusal, see } from '../web/visit.ts'
 import {
-  type Answer,
-  FormFault,
-  get,
-  type Html,
-  type Page,
-  type PersonVisit,
-  post,
-  Refusal,
-  see,
-} from '../web/visit.ts'
+  failing,
+  HAND_KINDS,
+  HERE,
+  holdForm,
+  holdsTable,
+  nobodys,
+  notKnown,
+  paymentForm,
+  reviewsTable,
+  SHOWN,
+  TIERS_OFF,
+  usageForm,
+} from './billing-views.ts'
 import { StaffGateway } from './gateway.ts'
 import { tabs } from './index.ts'
+import { showPayments } from './payments.ts'
 
 export const staffBilling: Page = {
   name: 'staff-billing',
@@ -41,9 +43,6 @@ export const staffBilling: Page = {
   ],
 }
 
-const HERE = '/staff/billing'
-const SHOWN = 100
-
 async function show(visit: PersonVisit): Promise<Answer> {
   const { db, parts, now } = visit
   const { tiers } = parts.config
@@ -60,124 +59,21 @@ async function show(visit: PersonVisit): Promise<Answer> {
     db.selectFrom('billing_work').selectAll().where('fault', 'is not', null).orderBy('due').limit(SHOWN).execute(),
     unsureMetered(db, now).limit(SHOWN).execute(),
   ])
-  const standings = await Promise.all(reviews.map(({ organization }) => standingOf(db, organization)))
-  const nameOf = (plan: string) => tiers.table.find(tier => tier.plan === plan)?.name ?? plan
+  const counted = await Promise.all(reviews.map(({ organization }) => standingOf(db, organization)))
   return page(
     visit,
     'Payments and tiers',
     html`${tabs(HERE)}
-      ${tiers.open ? '' : html`<p class="alert" role="status">Tiers are off (<code>tiers: off</code> in console.yaml): payments are kept, and change no plan.</p>`}
-      <section><h2>Reviews</h2>${
-        reviews.length === 0
-          ? empty('Nobody waits for a review.')
-          : table(
-              'Reviews',
-              ['Organization', 'Tier', '#Counts', 'Since', ''],
-              reviews.map(({ id, organization, plan, state, created }, i) => [
-                link(organization),
-                html`${nameOf(plan)} ${state === 'refused' ? badge('refused', 'warn') : ''}`,
-                usd(standings[i]!.counted),
-                time(created, false),
-                html`<div class="actions">
-                  ${button(visit, `${HERE}/reviews/${encodeURIComponent(id)}/grant`, 'Grant', { class: 'main', about: `${nameOf(plan)} for ${organization}` })}
-                  ${state === 'open' ? button(visit, `${HERE}/reviews/${encodeURIComponent(id)}/refuse`, 'Refuse', { about: `${nameOf(plan)} for ${organization}` }) : ''}</div>`,
-              ]),
-            )
-      }</section>
-      <section><h2>Holds</h2>${
-        holds.length === 0
-          ? empty('No hold stands.')
-          : table(
-              'Holds',
-              ['Organization', 'Why', 'Since', ''],
-              holds.map(({ id, organization, why, note: words, created }) => [
-                link(organization),
-                html`${words} ${why === 'fell' ? badge('by itself', 'warn') : ''}`,
-                time(created),
-                liftButton(visit, { id, organization }),
-              ]),
-            )
-      }</section>
+      ${tiers.open ? '' : TIERS_OFF}
+      <section><h2>Reviews</h2>${reviewsTable(
+        visit,
+        reviews.map((review, i) => ({ ...review, counted: counted[i]!.counted })),
+      )}</section>
+      <section><h2>Holds</h2>${holdsTable(visit, holds)}</section>
       ${work.length > 0 ? failing(work) : ''}
       ${unsure.length > 0 ? notKnown(visit, unsure) : ''}
       ${lost.length > 0 ? nobodys(visit, lost) : ''}
-      ${forms(visit)}`,
-  )
-}
-
-const link = (organization: string): Html =>
-  html`<a href="/staff/organizations/${encodeURIComponent(organization)}/payments">${organization}</a>`
-
-const liftButton = (visit: PersonVisit, { id, organization }: { id: string; organization: string }): Html =>
-  button(visit, `${HERE}/holds/${encodeURIComponent(id)}/lift`, 'Lift', { about: `the hold on ${organization}` })
-
-/** Everything about the money of one organization. */
-async function showPayments(visit: PersonVisit): Promise<Answer> {
-  const { db, params } = visit
-  const id = params['id']!
-  const [rows, hold, moves, credits, customers] = await Promise.all([
-    paymentsOf(db, id),
-    openHold(db, id),
-    db
-      .selectFrom('tier_move')
-      .selectAll()
-      .where('organization', '=', id)
-      .where('dropped', 'is', null)
-      .orderBy('created', 'desc')
-      .limit(SHOWN)
-      .execute(),
-    db
-      .selectFrom('credit')
-      .selectAll()
-      .where('organization', '=', id)
-      .where('amount', '<>', 0)
-      .orderBy('created', 'desc')
-      .limit(SHOWN)
-      .execute(),
-    db.selectFrom('customer').selectAll().where('organization', '=', id).orderBy('created').limit(SHOWN).execute(),
-  ])
-  const { arrived, counted } = countOf(rows)
-  return page(
-    visit,
-    `Payments of ${id}`,
-    html`${tabs(HERE)}
-      <div class="card"><dl>
-        <dt>Organization</dt><dd><a href="/staff/organizations/${encodeURIComponent(id)}">${id}</a></dd>
-        <dt>Counts</dt><dd>${usd(counted)}</dd>
-        <dt>Arrived</dt><dd>${usd(arrived)}</dd>
-        <dt>At Stripe</dt><dd>${customers.length === 0 ? '–' : customers.map(({ customer }) => html`<code>${customer}</code> `)}</dd>
-        <dt>Hold</dt><dd>${hold ? html`${hold.note}, ${time(hold.created)} ${liftButton(visit, hold)}` : 'none'}</dd>
-      </dl></div>
-      <section><h2>Payments</h2>${rows.length === 0 ? empty('Nothing has been paid yet.') : paymentsTable(rows.toReversed().slice(0, SHOWN))}</section>
-      ${
-        moves.length === 0
-          ? ''
-          : html`<section><h2>Tiers</h2>${table(
-              'Tiers',
-              ['When (UTC)', 'Plan', 'Why', '#Counted', 'At the gateway'],
-              moves.map(({ created, from_plan, to_plan, because, counted, applied }) => [
-                time(created),
-                `${from_plan} → ${to_plan}`,
-                because,
-                usd(counted),
-                applied === null ? badge('waits', 'warn') : time(applied),
-              ]),
-            )}</section>`
-      }
-      ${
-        credits.length === 0
-          ? ''
-          : html`<section><h2>Balance</h2>${table(
-              'Credits',
-              ['When (UTC)', '#Amount', 'Of', 'At the gateway'],
-              credits.map(({ created, amount, payment, given }) => [
-                time(created),
-                usd(amount),
-                html`<code>${payment}</code>`,
-                given === null ? badge('waits', 'warn') : time(given),
-              ]),
-            )}</section>`
-      }`,
+      ${paymentForm(visit)}${holdForm(visit)}${usageForm(visit)}`,
   )
 }
 
@@ -197,100 +93,6 @@ const placeless = ({ db }: PersonVisit) =>
     .orderBy('received', 'desc')
     .limit(SHOWN)
     .execute()
-
-const failing = (
-  work: readonly { organization: string; attempts: number; due: number; fault: string | null }[],
-): Html =>
-  html`<section><h2>Not carried out yet</h2>${table(
-    'Not carried out yet',
-    ['Organization', 'Why', '#Attempts', 'Next'],
-    work.map(({ organization, fault, attempts, due }) => [
-      link(organization),
-      fault ?? '',
-      String(attempts),
-      time(due),
-    ]),
-  )}</section>`
-
-const notKnown = (visit: PersonVisit, unsure: Awaited<ReturnType<ReturnType<typeof unsureMetered>['execute']>>): Html =>
-  html`<section><h2>Usage that Stripe may have</h2>
-    <p>It was sent more than a day ago, and no answer came. Look at the meter of the customer at Stripe for this hour.</p>
-    ${table(
-      'Usage that Stripe may have',
-      ['Organization', 'Customer', 'Meter', 'Hour', '#Amount', ''],
-      unsure.map(({ id, organization, customer, event_name, hour, amount }) => [
-        link(organization),
-        html`<code>${customer}</code>`,
-        event_name,
-        time(hour),
-        String(amount),
-        html`<div class="actions">${button(visit, `${HERE}/metered/${id}/done`, 'It is there', { about: id })}
-          ${button(visit, `${HERE}/metered/${id}/again`, 'Send it', { about: id })}</div>`,
-      ]),
-    )}</section>`
-
-const nobodys = (visit: PersonVisit, lost: Awaited<ReturnType<typeof placeless>>): Html =>
-  html`<section><h2>Payments of nobody</h2>
-    <p>Say whose customer it is, and all of its payments count. A payment without a customer is written by hand, below.</p>
-    ${table(
-      'Payments of nobody',
-      ['When (UTC)', 'What', '#Amount', 'Reference', 'Whose'],
-      lost.map(row => [
-        time(row.time),
-        kindOf(row),
-        amountOf(row),
-        html`<code>${row.object}</code>`,
-        row.customer === null
-          ? 'no customer'
-          : form(
-              visit,
-              `${HERE}/customers`,
-              html`<input type="hidden" name="customer" value="${row.customer}" />
-                <label class="hidden" for="whose-${row.id}">Organization of ${row.customer}</label>
-                <input id="whose-${row.id}" name="organization" required maxlength="64" placeholder="organization" />
-                <button type="submit">Place</button>`,
-              { class: 'inline' },
-            ),
-      ]),
-    )}</section>`
-
-function forms(visit: PersonVisit): Html {
-  const { form: sent, now } = visit
-  const id = /^[0-9a-z]{20,40}$/.exec(sent.get('id') ?? '')?.[0] ?? newId(now)
-  return html`<section class="card narrow"><h2>A payment by hand</h2>
-      <p class="muted">What arrived by bank transfer and the like. Rows are never changed: an adjustment, also one below zero,
-        corrects what was wrong.</p>
-      ${form(
-        visit,
-        `${HERE}/payments`,
-        html`<input type="hidden" name="id" value="${id}" />
-          ${input({ name: 'organization', label: 'Organization', value: sent.get('organization'), required: true, more: { maxlength: '64' } })}
-          ${select({ name: 'kind', label: 'What', options: HAND_KINDS, value: sent.get('kind') })}
-          ${input({ name: 'amount', label: 'Amount', value: sent.get('amount'), required: true, more: { inputmode: 'decimal', maxlength: '14' } })}
-          ${input({ name: 'currency', label: 'Currency', value: sent.get('currency') ?? 'USD', required: true, more: { maxlength: '3' } })}
-          ${input({ name: 'note', label: 'Reference', value: sent.get('note'), required: true, hint: 'Such as the number of the transfer; the customer sees it.', more: { maxlength: '200' } })}
-          <button type="submit" class="main">Add</button>`,
-      )}</section>
-    <section class="card narrow"><h2>Set a hold</h2>
-      <p class="muted">The organization keeps its plan, and does not rise.</p>
-      ${form(
-        visit,
-        `${HERE}/holds`,
-        html`${input({ name: 'held', label: 'Organization to hold', value: sent.get('held'), required: true, more: { maxlength: '64' } })}
-          ${input({ name: 'why', label: 'Why', value: sent.get('why'), required: true, hint: 'For staff.', more: { maxlength: '200' } })}
-          <button type="submit">Set it</button>`,
-      )}</section>
-    <section class="card narrow"><h2>Usage for another biller</h2>
-      <form method="get" action="${HERE}/usage.csv">
-        ${input({ name: 'day', label: 'Day (UTC)', type: 'date', value: new Date(now).toISOString().slice(0, 10), required: true })}
-        <button type="submit">By hour, organization and model (CSV)</button></form></section>`
-}
-
-const HAND_KINDS = [
-  ['settled', 'Payment that arrived'],
-  ['refund', 'Refund'],
-  ['adjustment', 'Adjustment'],
-] as const
 
 const known = async ({ db }: PersonVisit, id: string): Promise<string> => {
   const found = await db.selectFrom('organization').select('id').where('id', '=', id.trim()).executeTakeFirst()

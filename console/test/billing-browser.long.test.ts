@@ -1,4 +1,7 @@
-/** Billing in a real Chromium: every part of its pages, on its width and in its colours, for axe; paying without a script. */
+/**
+ * Billing in a real Chromium: every part of its pages, on its width and in its colours, for axe; paying without a
+ * script.
+ */
 import assert from 'node:assert/strict'
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,6 +1,6 @@
 /**
- * Stripe on loopback: takes what the console sends to it, and signs events as Stripe does. It knows idempotency keys, and
- * takes a meter event of one identifier once: a second one is 400, as Stripe answers.
+ * Stripe on loopback: takes what the console sends to it, and signs events as Stripe does. It knows idempotency keys,
+ * and takes a meter event of one identifier once: a second one is 400, as Stripe answers.
  */
 import { createHmac } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'

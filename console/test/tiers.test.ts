@@ -212,9 +212,8 @@ test('tiers are off unless the file says otherwise, and its table replaces ours'
   assert.deepEqual(read('').tiers, { open: false, table: TIERS })
   assert.deepEqual(read('tiers: on').tiers, { open: true, table: TIERS })
   assert.deepEqual(read('tiers: off').tiers, { open: false, table: TIERS })
-  const { open, table } = read(
-    'tiers: { open: on, table: [{ plan: a, basis_usd: 0 }, { plan: b, name: Big, basis_usd: 12.50, activation: manual review }] }',
-  ).tiers
+  const big = '{ plan: b, name: Big, basis_usd: 12.50, activation: manual review }'
+  const { open, table } = read(`tiers: { open: on, table: [{ plan: a, basis_usd: 0 }, ${big}] }`).tiers
   assert.equal(open, true)
   assert.deepEqual(table, [
     { plan: 'a', name: 'a', basis: 0, activation: 'automatic' },

@@ -87,8 +87,8 @@ export function checkbox(name: string, value: string, label: string, checked: bo
 }
 
 /**
- * What the script passkey.mjs shows where the browser can: a button, which adds a passkey of who is signed in (`add`) or
- * signs in with one (`use`). @param body the button, with what stands before it. @param next where to go then
+ * What the script passkey.mjs shows where the browser can: a button, which adds a passkey of who is signed in (`add`)
+ * or signs in with one (`use`). @param body the button, with what stands before it. @param next where to go then
  */
 export function passkey(visit: Visit, way: 'add' | 'use', body: Html, next = '/'): Html {
   return html`<p id="passkey" class="row" hidden data-way="${way}" data-form="${visit.formToken}" data-next="${next}">
