@@ -18,6 +18,7 @@ import {
 } from '../../core/canon/limits.ts'
 import { type Cell, isLimit } from '../../core/ports/store.ts'
 import { least } from '../shared/account-limits.ts'
+import type { Identity } from '../shared/slots.ts'
 
 /** The most that one request may use: the lowest value of all scopes; null when none is set. */
 export interface Maxima {
@@ -125,6 +126,20 @@ export function cellsFor(
   const spendCells = cells.filter(cell => holdsMoney(cell) && isLimit(cell))
   const userSpend = least(ofUser.daily_spend_usd, ofUser.monthly_spend_usd) ?? Number.POSITIVE_INFINITY
   return { cells, scaled: new Map(), maxima, spendCells, spendLeft: -1, users, userSpend, zeroSpend, minuteBudget }
+}
+
+/** Gives the cells of callers by model. `auth` gives the same identity object for a key each time. */
+export function cellSets(): (caller: Identity, model: string | null) => CellSet {
+  const sets = new WeakMap<Identity, { byModel: Map<string, CellSet>; users: readonly Cell[] | null }>()
+  return function cellSet(caller, model) {
+    const { organization, key } = caller
+    let known = sets.get(caller)
+    if (!known) sets.set(caller, (known = { byModel: new Map(), users: cellsOfUsers(organization, key) }))
+    const { byModel, users } = known
+    let set = byModel.get(model ?? '')
+    if (!set) byModel.set(model ?? '', (set = cellsFor(organization, key, model, users)))
+    return set
+  }
 }
 
 /** The limits of each end user of a key: the lower of what organization and key set. */

@@ -48,10 +48,25 @@ export interface DenialContext {
 const NAMELESS = ' Requests that name no user count as one user together.'
 
 /**
- * The refusal by the cell that denied. A cell that could not hold what the request needs if it were full is final,
+ * Which of the cells refuses, and for how long. One that could not hold what the request needs if it were full is final,
  * whatever its dimension and window (decision 80), and so is a balance that is used up.
- * @param now Unix ms
+ * @param full the cells without the reduction by platform load, parallel to those that denied
  */
+export function verdict(
+  cells: readonly Cell[],
+  amounts: readonly number[],
+  { denied, horizonMs }: Pick<Denial, 'denied' | 'horizonMs'>,
+  full: readonly Cell[] = cells,
+): { at: number; final: boolean; horizonMs: number } {
+  const outgrown = full.findIndex((cell, i) => amounts[i]! > cell.capacity)
+  const at = outgrown >= 0 ? outgrown : denied
+  const final = outgrown >= 0 || full[at]!.kind === 'balance'
+  const { capacity } = cells[at]!
+  const outgrowsReduced = !final && capacity !== full[at]!.capacity && amounts[at]! > capacity
+  return { at, final, horizonMs: outgrowsReduced ? Math.min(horizonMs, LOAD_HORIZON_MS) : horizonMs }
+}
+
+/** The refusal by the cell that denied, as `verdict` finds it. @param now Unix ms */
 export function denied(
   cells: readonly Cell[],
   amounts: readonly number[],
@@ -59,14 +74,10 @@ export function denied(
   now: number,
   { full = cells, words, nameless = false }: DenialContext = {},
 ): Reply {
-  const outgrown = full.findIndex((cell, i) => amounts[i]! > cell.capacity)
-  const at = outgrown >= 0 ? outgrown : admission.denied
-  const final = outgrown >= 0 || full[at]!.kind === 'balance'
+  const { at, final, horizonMs } = verdict(cells, amounts, admission, full)
   const cell = cells[at]!
   const { remaining } = admission.states[at]!
   const reduced = !final && cell.capacity !== full[at]!.capacity
-  const outgrowsReduced = reduced && amounts[at]! > cell.capacity
-  const horizonMs = outgrowsReduced ? Math.min(admission.horizonMs, LOAD_HORIZON_MS) : admission.horizonMs
   const fate = final ? { retriable: false, horizonMs: null } : { horizonMs }
   const ofUser = cell.scope === 'user'
   const scope = reduced ? 'platform' : ofUser ? 'user' : 'org'

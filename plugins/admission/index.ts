@@ -1,4 +1,3 @@
-import { countedOf, holdsMoney } from '../../core/canon/limits.ts'
 import { alwaysCosts } from '../../core/canon/money.ts'
 import {
   conversation as conversationSlot,
@@ -10,20 +9,20 @@ import {
   slot,
   usage,
 } from '../../core/plugin.ts'
-import type { Admission, Cell, CellState, Denial, MaybePromise, UserRequest } from '../../core/ports/store.ts'
+import type { Cell, CellState, Denial, MaybePromise } from '../../core/ports/store.ts'
 import { count, type Filled, object } from '../../core/tools/vocabulary.ts'
 import { disconnection } from '../shared/disconnection.ts'
 import { declaredBytes } from '../shared/preparation.ts'
 import { type Identity, identity, limitsCheck, model, preparing, reservation, unsent } from '../shared/slots.ts'
 import { type Tag, tag, valueReader } from '../shared/tags.ts'
 import { UnsentRequest, unsentOf } from '../shared/unsent.ts'
-import { type CellSet, cellsFor, cellsOfUsers, early, scaledDown, scaleFactor } from './cells.ts'
+import { cellSets, early, scaledDown, scaleFactor } from './cells.ts'
 import { denied } from './denials.ts'
 import { finals } from './left.ts'
 import { needOf } from './need.ts'
-import { capWithin, isPlentiful, spendLeft } from './output-cap.ts'
 import { platformFull, platformOf } from './platform.ts'
 import { standingsOf } from './standing.ts'
+import { type Taken, take } from './take.ts'
 
 /** Where a look at limits is a call, they are looked at before the body is read only for bodies of more bytes. */
 const SMALL_BYTES = 32 * 1024
@@ -65,22 +64,11 @@ export const admission = definePlugin({
   create({ output_reserve, user }, context) {
     const { store, config } = context
     const userOf = valueReader(user, context.secret)
-    /** The cells of each caller, by model. `auth` gives the same identity object for a key each time. */
-    const sets = new WeakMap<Identity, { byModel: Map<string, CellSet>; users: readonly Cell[] | null }>()
+    const cellSet = cellSets()
     const standings = standingsOf(context.shared)
     const platform = platformOf(context.shared)
     const ledger = unsentOf(context.shared)
     const { max_concurrent_requests, scale_limits_above } = config.platform
-
-    function cellSet(caller: Identity, modelId: string | null): CellSet {
-      const { organization, key } = caller
-      let known = sets.get(caller)
-      if (!known) sets.set(caller, (known = { byModel: new Map(), users: cellsOfUsers(organization, key) }))
-      const { byModel, users } = known
-      let set = byModel.get(modelId ?? '')
-      if (!set) byModel.set(modelId ?? '', (set = cellsFor(organization, key, modelId, users)))
-      return set
-    }
 
     function saw(
       caller: Identity,
@@ -174,72 +162,35 @@ export const admission = definePlugin({
       const conversation = x.peek(conversationSlot)
       const need = needOf(x, set, output_reserve)
       if ('kind' in need) return need
-      const { own, input, price, besides, cap, reserve, bounded, maxCost, costOf } = need
+      const { input, reserve, bounded, maxCost } = need
 
       const factor = scaleFactor(platform.running / max_concurrent_requests, scale_limits_above)
       const cells = factor < 1 ? scaledDown(set, factor) : set.cells
       const compressed = cells !== set.cells
       const now = x.clock.now()
-      const spends = price !== null && set.spendCells.length > 0
-      const { users } = set
-      const name = users && userOf(x)
+      const org = caller.organization.id
 
-      /** @param output the cap to send */
-      const take = (output: number): MaybePromise<undefined | Reply> => {
-        // Where nothing sets a cap, nothing limits spend either.
-        const cost = costOf(output === Number.POSITIVE_INFINITY ? cap.reserve : output)
-        const amounts = cells.map(({ dimension }) => countedOf(dimension).reserve(input, reserve, cost, conversation))
-        const asked = { org: caller.organization.id, id: x.id, cells, amounts, now }
-        const user = users && {
-          name: name!,
-          cells: users,
-          amounts: users.map(({ dimension }) => countedOf(dimension).reserve(input, reserve, cost, conversation)),
-        }
-        const result = store.limits.admit(user ? { ...asked, user } : asked)
-        return result instanceof Promise
-          ? result.then(admission => decide(admission, output, cost, amounts, user))
-          : decide(result, output, cost, amounts, user)
-      }
-
-      const decide = (
-        result: Admission,
-        output: number,
-        cost: number,
-        amounts: readonly number[],
-        user: UserRequest | null,
-      ): MaybePromise<undefined | Reply> => {
-        if (spends) set.spendLeft = spendLeft(cells, result.states)
+      const decide = ({ result, output, cost, amounts, user }: Taken): MaybePromise<undefined | Reply> => {
         saw(caller, cells, result.states, compressed, x.clock.mono())
-        if (!result.admitted && result.user && user) {
-          const { user: states } = result
-          // What this user has left was not known before: a lower cap may fit.
-          if (price && output > cap.reserve && holdsMoney(user.cells[result.denied]!)) {
-            const left = Math.min(spends ? set.spendLeft : Number.POSITIVE_INFINITY, spendLeft(user.cells, states))
-            return take(capWithin(left, cap, own, price, besides))
-          }
-          return denied(user.cells, user.amounts, { ...result, states }, now, { nameless: user.name === '' })
-        }
-        if (!result.admitted) {
-          // Another request was faster: less is left than was seen, and a lower cap may still fit.
-          if (spends && output > cap.reserve && holdsMoney(cells[result.denied]!))
-            return take(capWithin(set.spendLeft, cap, own, price, besides))
-          return denied(cells, amounts, result, now, { full: set.cells })
-        }
+        if (!result.admitted && result.user && user)
+          return denied(user.cells, user.amounts, { ...result, states: result.user }, now, {
+            nameless: user.name === '',
+          })
+        if (!result.admitted) return denied(cells, amounts, result, now, { full: set.cells })
         x.defer(() => {
           const ofUser = user ? finals(user.cells, user.amounts, x) : undefined
-          store.limits.settle(caller.organization.id, x.id, finals(cells, amounts, x), x.clock.now(), ofUser)
+          store.limits.settle(org, x.id, finals(cells, amounts, x), x.clock.now(), ofUser)
         })
         // The client disconnected while the store decided: the reservation was settled at once, and nothing would
         // close a row that is opened now.
         if (x.closed) return undefined
         x.peek(preparing)?.leave()
-        const taken = { amounts, at: now }
         const assumed = bounded || (conversation?.maxOutputTokens === undefined && output !== Number.POSITIVE_INFINITY)
         x.set(reservation, {
           cells,
           states: result.states,
           compressed,
-          taken,
+          taken: { amounts, at: now },
           input,
           output: reserve,
           cost,
@@ -250,7 +201,7 @@ export const admission = definePlugin({
         return store.ledger.intent({
           request_id: x.id,
           time: x.startedAt,
-          organization: caller.organization.id,
+          organization: org,
           key_id: caller.key.id,
           surface: x.surface?.name ?? x.route,
           model: requested?.id ?? '',
@@ -264,15 +215,9 @@ export const admission = definePlugin({
       x.defer(() => {
         platform.running--
       })
-      const most =
-        price && set.userSpend !== Number.POSITIVE_INFINITY
-          ? capWithin(set.userSpend, cap, own, price, besides)
-          : cap.most
-      if (!spends || most === cap.reserve || isPlentiful(set.spendLeft, costOf(most))) return take(most)
-      const takeShare = (states: CellState[]) =>
-        take(Math.min(most, capWithin(spendLeft(set.spendCells, states), cap, own, price, besides)))
-      const states = store.limits.peek(caller.organization.id, set.spendCells, now)
-      return states instanceof Promise ? states.then(takeShare) : takeShare(states)
+      const user = set.users && userOf(x)
+      const taken = take(store.limits, { org, id: x.id, now, set, cells, need, conversation, user })
+      return taken instanceof Promise ? taken.then(decide) : decide(taken)
     }
   },
 })

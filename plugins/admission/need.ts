@@ -1,6 +1,8 @@
-/** What a request may take of limits and money: the same for its admission and for a quote. */
+/** What a request may take of limits and money: the same for its admission, for a quote and for `sluice replay`. */
+import type { ModelConfig } from '../../config/types.ts'
 import { exposure as mostCost, outputWithin, type Price } from '../../core/canon/money.ts'
 import { conversation as conversationSlot, deny, type Exchange, estimate, type Reply } from '../../core/plugin.ts'
+import type { Backend } from '../../core/ports/dialect.ts'
 import { candidates, identity, model, plan } from '../shared/slots.ts'
 import type { CellSet } from './cells.ts'
 import { overMaxCost, overMinute, overOutput, overSpendCap, overTokenBudget, zeroCap } from './denials.ts'
@@ -31,6 +33,34 @@ const NOTHING = { input: 0, output: 0 }
 /** The output of a route that has no conversation. */
 const NO_OUTPUT: OutputCap = { reserve: 0, most: 0 }
 
+/** What a request asks for, in figures that are known before its admission. */
+export interface Figures {
+  model: ModelConfig | undefined
+  backends: readonly Backend[]
+  /** Prompt tokens of the call whose output is capped. */
+  own: number
+  /** What a compaction takes beside that call. */
+  further: { input: number; output: number }
+  /** Null when the request costs nothing. */
+  price: Price | null
+  /** Whether it has a conversation, and with it an output. */
+  text: boolean
+  /** The output cap that the client names, and its member. */
+  cap: number | undefined
+  field: string | undefined
+  /** The output cap of a summary that is the whole reply. It is not cut: it would be worth nothing. */
+  summary: number | undefined
+  /** What `x-max-cost` allows, nano-USD; infinite where there is none. */
+  maxCost: number
+}
+
+/** The refusal of a request that could never be admitted. */
+export interface Excess {
+  /** The key in gateway.yaml of what it is over; the header `x-max-cost` is one. */
+  setting: string
+  reply: Reply
+}
+
 /**
  * @param outputReserve the option `output_reserve`
  * @returns the refusal of a request that could never be admitted
@@ -38,39 +68,44 @@ const NO_OUTPUT: OutputCap = { reserve: 0, most: 0 }
 export function needOf(x: Exchange, set: CellSet, outputReserve: number): Need | Reply {
   const requested = x.peek(model)
   const conversation = x.peek(conversationSlot)
-  // With what was fetched for it. The ledger's row has the prompt that is billed.
-  const own = x.peek(plan)?.input ?? x.peek(estimate)?.input ?? 0
-  // What a compaction takes is billed, so all of it is reserved. Its two calls have prompts of their own.
   const compaction = x.peek(plan)?.compaction
-  const further = compaction?.further ?? NOTHING
+  const maxCost = boundOf(x)
+  if (typeof maxCost === 'object') return maxCost
+  const figures: Figures = {
+    model: requested,
+    backends: x.peek(candidates) ?? requested?.backends ?? [],
+    // With what was fetched for it. The ledger's row has the prompt that is billed.
+    own: x.peek(plan)?.input ?? x.peek(estimate)?.input ?? 0,
+    further: compaction?.further ?? NOTHING,
+    price: requested?.price && x.get(identity).organization.billing !== 'free' ? requested.price : null,
+    text: conversation !== undefined,
+    cap: conversation?.maxOutputTokens,
+    field: conversation?.maxOutputField,
+    summary: compaction?.wish.only ? compaction.cap : undefined,
+    maxCost,
+  }
+  const need = needFor(figures, set, outputReserve)
+  return 'reply' in need ? need.reply : need
+}
+
+/** What a request with these figures needs. @param outputReserve the option `output_reserve` */
+export function needFor(figures: Figures, set: CellSet, outputReserve: number): Need | Excess {
+  const { model, backends, own, further, price, text, summary, maxCost } = figures
+  // What a compaction takes is billed, so all of it is reserved. Its two calls have prompts of their own.
   const input = own + further.input
-  const price = requested?.price && x.get(identity).organization.billing !== 'free' ? requested.price : null
-  const backends = x.peek(candidates) ?? requested?.backends ?? []
   const besides: Besides = { ...further, cost: price ? mostCost(further.input, further.output, price) : 0 }
-  const named = compaction?.wish.only ? compaction.cap : conversation?.maxOutputTokens
-  const usual = conversation
-    ? outputCap(named, requested, backends, set, own, price, outputReserve, besides)
+  const usual = text
+    ? outputCap(summary ?? figures.cap, model, backends, set, own, price, outputReserve, besides)
     : NO_OUTPUT
   const costOf = (output: number) => (price ? mostCost(own, output, price) + besides.cost : 0)
-  const bound = boundOf(x)
-  if (typeof bound === 'object') return bound
-  // A summary is not cut: it would be worth nothing.
-  const least = conversation && !compaction?.wish.only ? 1 : usual.reserve
-  if (price && costOf(least) > bound) return overMaxCost(costOf(least), bound)
-  const within = price ? outputWithin(bound - besides.cost, own, price) : Number.POSITIVE_INFINITY
+  const least = text && summary === undefined ? 1 : usual.reserve
+  if (price && costOf(least) > maxCost) return { setting: MAX_COST, reply: overMaxCost(costOf(least), maxCost) }
+  const within = price ? outputWithin(maxCost - besides.cost, own, price) : Number.POSITIVE_INFINITY
   const bounded = within < usual.most
   const cap = bounded ? { reserve: Math.min(usual.reserve, within), most: within } : usual
   const reserve = cap.reserve + further.output
-  return (
-    checkMaxima(
-      set,
-      conversation?.maxOutputTokens,
-      conversation?.maxOutputField,
-      input,
-      reserve,
-      costOf(cap.reserve),
-    ) ?? { own, input, price, besides, cap, reserve, bounded, maxCost: bound, costOf }
-  )
+  const excess = overMaxima(set, figures, input, reserve, costOf(cap.reserve))
+  return excess ?? { own, input, price, besides, cap, reserve, bounded, maxCost, costOf }
 }
 
 /** What the client allows the request to cost, nano-USD; infinite where it says nothing. */
@@ -85,26 +120,25 @@ function boundOf(x: Exchange): number | Reply {
   })
 }
 
-function checkMaxima(
-  set: CellSet,
-  cap: number | undefined,
-  field: string | undefined,
+function overMaxima(
+  { maxima, minuteBudget, zeroSpend }: CellSet,
+  { cap, field }: Figures,
   input: number,
   output: number,
   exposure: number,
-): undefined | Reply {
-  const { maxima, minuteBudget } = set
+): undefined | Excess {
   if (maxima.outputTokens !== null && cap !== undefined && cap > maxima.outputTokens)
-    return overOutput(field ?? 'max_tokens', cap, maxima.outputTokens)
-  if (set.zeroSpend && exposure > 0) return zeroCap(exposure, set.zeroSpend)
-  if (minuteBudget.tokens && input + output > minuteBudget.tokens.limit)
-    return overMinute(input + output, minuteBudget.tokens)
-  if (minuteBudget.input_tokens && input > minuteBudget.input_tokens.limit)
-    return overMinute(input, minuteBudget.input_tokens)
-  if (minuteBudget.output_tokens && output > minuteBudget.output_tokens.limit)
-    return overMinute(output, minuteBudget.output_tokens)
+    return { setting: 'max_output_tokens', reply: overOutput(field ?? 'max_tokens', cap, maxima.outputTokens) }
+  if (zeroSpend && exposure > 0) return { setting: zeroSpend.setting, reply: zeroCap(exposure, zeroSpend) }
+  for (const [budget, estimate] of [
+    [minuteBudget.tokens, input + output],
+    [minuteBudget.input_tokens, input],
+    [minuteBudget.output_tokens, output],
+  ] as const)
+    if (budget && estimate > budget.limit) return { setting: budget.setting, reply: overMinute(estimate, budget) }
   if (maxima.requestTokens !== null && input + output > maxima.requestTokens)
-    return overTokenBudget(input + output, maxima.requestTokens)
-  if (maxima.requestCost !== null && exposure > maxima.requestCost) return overSpendCap(exposure, maxima.requestCost)
+    return { setting: 'max_request_tokens', reply: overTokenBudget(input + output, maxima.requestTokens) }
+  if (maxima.requestCost !== null && exposure > maxima.requestCost)
+    return { setting: 'max_request_usd', reply: overSpendCap(exposure, maxima.requestCost) }
   return undefined
 }
