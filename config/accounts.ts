@@ -8,7 +8,7 @@ import { BUILT_IN_PLANS } from './plans.ts'
 import { type RawPrice, readPrice, warnOfOtherRates } from './prices.ts'
 import type { Report } from './report.ts'
 import { key as keySchema, LIMITS, organization as organizationSchema, plan as planSchema } from './schema.ts'
-import type { Path } from './source.ts'
+import type { ConfigSource, Path } from './source.ts'
 import { didYouMean } from './suggest.ts'
 import type {
   AccountCapability,
@@ -100,7 +100,8 @@ function readPrices(
   return prices
 }
 
-const noModel = (id: string, ids: ReadonlyMap<string, string>): string =>
+/** The fault of an id of no model, with its cure. */
+export const noModel = (id: string, ids: ReadonlyMap<string, string>): string =>
   `there is no model '${id}'${didYouMean(id, ids.keys()) || `; models: ${[...new Set(ids.values())].join(', ') || 'none'}`}`
 
 /**
@@ -321,11 +322,18 @@ export interface Read {
  * An organization that is not in the file, from the members that it would have there.
  * @param members the organization with its `keys`, as parsed
  * @param credited the sum of its credits in nano-USD
+ * @param text the YAML that the members stand in, where they do
  * @returns the organization with its faults. Names of models that do not exist are faults which leave an organization:
  *   it may use the others, and nothing when there is no other.
  */
-export function readOrganization(id: string, members: unknown, { plans, ids }: AccountNames, credited = 0): Read {
-  const { value, problems } = validate(organizationSchema, members, { name: '' })
+export function readOrganization(
+  id: string,
+  members: unknown,
+  { plans, ids }: AccountNames,
+  credited = 0,
+  text: Pick<ConfigSource, 'fromEnvironment' | 'written'> | undefined = undefined,
+): Read {
+  const { value, problems } = validate(organizationSchema, members, { name: '', ...text })
   if (problems) return { organization: null, faults: problems.map(problem => problem.message), unplanned: null }
   const checked = value as Arrives<typeof organizationSchema>
   const plan = Object.hasOwn(plans, checked.plan) ? plans[checked.plan] : undefined

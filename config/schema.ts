@@ -472,7 +472,7 @@ const MOST_STEPS = { minItems: 1, maxItems: 16 }
 const steps = list(object({ above, ...rates }, ['above', 'input', 'output']), STEPS, MOST_STEPS)
 export const priceList = object({ ...rates, steps }, ['input', 'output'], { description: 'USD per million tokens.' })
 /** A model's own price. */
-const modelPrice = object(
+export const modelPrice = object(
   { ...rates, output: price('USD per million output tokens; embeddings have none.'), steps },
   ['input'],
   { description: 'USD per million tokens.' },
@@ -481,26 +481,26 @@ const costRates = {
   ...rates,
   cache_write_1h: price('USD per million that a provider keeps in its cache for an hour. Left out: as cache_write.'),
 }
-const cost = nullable(
-  object(
-    {
-      ...costRates,
-      output: price('USD per million output tokens, reasoning included; embeddings have none.'),
-      steps: list(object({ above, ...costRates }, ['above', 'input', 'output']), STEPS, MOST_STEPS),
-      search: {
-        type: ['number', 'string'],
-        format: 'usd',
-        description: 'USD for a search that the provider makes.',
-      } as Schema<number>,
-      tiers: byName(
-        { type: 'number', exclusiveMinimum: 0, description: 'Factor.' } as Schema<number>,
-        'By the service tier that the provider reports: the factor of its cost, such as 0.5 for flex.',
-      ),
-    },
-    ['input'],
-    { description: 'What the backend costs you, for the margin in `sluice usage`. It changes no bill.' },
-  ),
+/** What a backend costs. */
+export const backendCost = object(
+  {
+    ...costRates,
+    output: price('USD per million output tokens, reasoning included; embeddings have none.'),
+    steps: list(object({ above, ...costRates }, ['above', 'input', 'output']), STEPS, MOST_STEPS),
+    search: {
+      type: ['number', 'string'],
+      format: 'usd',
+      description: 'USD for a search that the provider makes.',
+    } as Schema<number>,
+    tiers: byName(
+      { type: 'number', exclusiveMinimum: 0, description: 'Factor.' } as Schema<number>,
+      'By the service tier that the provider reports: the factor of its cost, such as 0.5 for flex.',
+    ),
+  },
+  ['input'],
+  { description: 'What the backend costs you, for the margin in `sluice usage`. It changes no bill.' },
 )
+const cost = nullable(backendCost)
 const effort = (description: string) => nullable(choice(EFFORTS, description))
 const modelName = name('A public model id.')
 

@@ -18,24 +18,31 @@ export interface OpenAccounts {
 
 /**
  * @param url as in `StoreOptions`; a database file that does not exist is made
+ * @param readOnly nothing is made, and nothing brought up to date
  * @throws StoreUnavailable when the store cannot be opened or has a format that this build does not use
  */
-export async function openAccounts(url: string): Promise<OpenAccounts> {
+export async function openAccounts(url: string, { readOnly = false } = {}): Promise<OpenAccounts> {
   if (url.startsWith('sqlite:')) {
     const { SqliteAccounts } = await import('./sqlite/accounts.ts')
-    const { makePrivate, prepare } = await import('./sqlite/schema.ts')
+    const { checkCurrent, makePrivate, prepare } = await import('./sqlite/schema.ts')
     const file = url.slice('sqlite:'.length).replace(/^\/\/(?=\/)/, '')
     if (file === ':memory:')
       throw new StoreUnavailable('a store in memory is known to its gateway alone; name a file in `store`')
     let db: DatabaseSync | undefined
     try {
-      fs.mkdirSync(path.dirname(path.resolve(file)), { recursive: true, mode: 0o700 })
-      makePrivate(file)
-      db = new DatabaseSync(file)
-      prepare(db, file)
-      // An import adds digests at random places of the index. SQLite's own 2 MiB (KiB, when negative) and a checkpoint
-      // every 1000 pages let it write each page again and again, and a million accounts took three times as long.
-      db.exec('PRAGMA cache_size = -65536; PRAGMA wal_autocheckpoint = 16384')
+      if (readOnly) {
+        db = new DatabaseSync(file, { readOnly })
+        db.exec('PRAGMA busy_timeout = 5000')
+        checkCurrent(db, file)
+      } else {
+        fs.mkdirSync(path.dirname(path.resolve(file)), { recursive: true, mode: 0o700 })
+        makePrivate(file)
+        db = new DatabaseSync(file)
+        prepare(db, file)
+        // An import adds digests at random places of the index. SQLite's own 2 MiB (KiB, when negative) and a checkpoint
+        // every 1000 pages let it write each page again and again, and a million accounts took three times as long.
+        db.exec('PRAGMA cache_size = -65536; PRAGMA wal_autocheckpoint = 16384')
+      }
     } catch (error) {
       db?.close()
       if (error instanceof StoreUnavailable) throw error
@@ -51,7 +58,7 @@ export async function openAccounts(url: string): Promise<OpenAccounts> {
   }
   const { RedisAccounts } = await import('./redis/accounts.ts')
   const { RedisClient } = await import('./redis/client.ts')
-  const { bringUpToDate } = await import('./redis/format.ts')
+  const { bringUpToDate, checkLayout } = await import('./redis/format.ts')
   const quiet = () => {}
   const client = new RedisClient({
     url,
@@ -60,7 +67,7 @@ export async function openAccounts(url: string): Promise<OpenAccounts> {
   })
   try {
     await client.connect()
-    await bringUpToDate(client)
+    await (readOnly ? checkLayout : bringUpToDate)(client)
   } catch (error) {
     client.disconnect()
     throw error

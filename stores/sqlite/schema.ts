@@ -264,6 +264,19 @@ export function prepare(db: DatabaseSync, file: string, steps: readonly SchemaSt
 }
 
 /**
+ * Checks that a database needs no step to be read as this build reads it. It only reads.
+ * @throws FormatRefused
+ */
+export function checkCurrent(db: DatabaseSync, file: string): void {
+  const { version } = checkDatabase(db, file)
+  const own = markOf(STEPS).version
+  if (version < own)
+    throw new FormatRefused(
+      `${file} has format version ${version}, and this release reads version ${own}; start a gateway of this release once, which brings it up to date`,
+    )
+}
+
+/**
  * The mark of a database; version 0 for an empty file. It only reads.
  * @throws FormatRefused when this build cannot use the database
  */
