@@ -77,7 +77,19 @@ export const PROVIDERS: Record<string, ProviderChoice> = {
   },
 }
 
+/** Where the file reads the token of admin pages that are open to the network; `sluice trace` reads it there, too. */
+export const ADMIN_VARIABLE = 'SLUICE_ADMIN_TOKEN'
+
+export interface Address {
+  /** As gateway.yaml has it, such as 127.0.0.1:8080. */
+  text: string
+  /** Other machines can reach it. */
+  open: boolean
+}
+
 export interface InitChoices {
+  listen: Address
+  admin: Address
   providers: readonly ProviderChoice[]
   models: readonly ChosenModel[]
   store: string
@@ -87,7 +99,16 @@ export interface InitChoices {
   today: string
 }
 
-export function initTemplate({ providers, models, store, organization, sha256, today }: InitChoices): string {
+export function initTemplate({
+  listen,
+  admin,
+  providers,
+  models,
+  store,
+  organization,
+  sha256,
+  today,
+}: InitChoices): string {
   const quote = (text: string) => JSON.stringify(text)
   const source = models.find(({ source }) => source !== undefined)?.source
   const providerLines = providers.map(({ name, variable, dialect, baseUrl, preset }) => {
@@ -109,12 +130,16 @@ export function initTemplate({ providers, models, store, organization, sha256, t
   const searchLine = providers.every(({ name }) => name === 'simulator')
     ? '- web-search: { provider: simulator } # its pages are made up (docs/web-search.md)'
     : "- web-search # { provider: NAME } searches for models that can't (docs/web-search.md)"
+  const adminLine = admin.open
+    ? `{ listen: ${quote(admin.text)}, token: "\${${ADMIN_VARIABLE}}" } # health, metrics, dashboard; never public`
+    : `${quote(admin.text)} # health, metrics, dashboard; never public`
   return `# Made by \`sluice init\`. docs/configuration.md lists every key; \`sluice check\` finds what is wrong. Saving this file reloads it.
+# Pages that are named here (docs/…) are in the folder of Sluice: of a package, node_modules/sluice/docs.
 version: 2
 
 server:
-  listen: 127.0.0.1:8080 # the public APIs; 0.0.0.0:8080 opens them to the network
-  admin: 127.0.0.1:9090 # health, metrics, dashboard; never public
+  listen: ${quote(listen.text)} # the public APIs${listen.open ? ', open to the network' : '; 0.0.0.0:8080 opens them to the network'}
+  admin: ${adminLine}
 
 # Limits, spend, ledger. sqlite is for one process; redis://HOST for any number.
 store: ${quote(store)}

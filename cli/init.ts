@@ -4,10 +4,18 @@ import { existsSync, writeFileSync } from 'node:fs'
 import { createInterface } from 'node:readline/promises'
 import { parseArgs } from 'node:util'
 import { SETTING, STORE_URL } from '../config/schema.ts'
+import { isLoopback, parseListen } from '../config/units.ts'
 import { PRESETS, SETTINGS } from '../providers/presets.ts'
 import { DEFAULT_CONFIG, ownCommand, shellWord, tokenCount } from './arguments.ts'
 import { CATALOGUE, type Catalogue, openCatalogue } from './catalogue.ts'
-import { type ChosenModel, initTemplate, PROVIDERS, type ProviderChoice } from './init-template.ts'
+import {
+  ADMIN_VARIABLE,
+  type Address,
+  type ChosenModel,
+  initTemplate,
+  PROVIDERS,
+  type ProviderChoice,
+} from './init-template.ts'
 import type { Verb } from './main.ts'
 import { listing, loadEdited } from './problems.ts'
 import { Failure, type Terminal, UsageError } from './terminal.ts'
@@ -16,8 +24,9 @@ const HELP = `Usage: sluice init [FILE] [--provider NAME]… [--model ID]… [--
 
 Writes a commented FILE (default gateway.yaml) that checks, with one
 organization and one key, which is shown once, beside a value for the
-gateway's own secret, SLUICE_SECRET. What no option says is asked on a
-terminal; in a pipe the default holds. Windows and prices that nobody
+gateway's own secret, SLUICE_SECRET. Providers, models, prices, store and
+organization that no option says are asked on a terminal; in a pipe the
+default holds. Windows and prices that nobody
 says come from the catalogue of models, where it is installed:
 npm install ${CATALOGUE}
 
@@ -42,6 +51,10 @@ npm install ${CATALOGUE}
   --max-output N     the most that they write, in tokens
   --store URL        default sqlite:./data/gateway.db
   --organization ID  default main
+  --listen ADDRESS   where the public APIs listen; default 127.0.0.1:8080
+  --admin ADDRESS    where health, metrics and dashboard listen; default
+                     127.0.0.1:9090. Beyond loopback they ask for a token,
+                     which the file reads from SLUICE_ADMIN_TOKEN
   --force            overwrite FILE
 
 Exit code: 0 written, 1 not, 2 called wrongly.
@@ -65,6 +78,8 @@ export const init: Verb = {
         price: text,
         store: text,
         organization: text,
+        listen: text,
+        admin: text,
         force: { type: 'boolean' },
       },
       allowPositionals: true,
@@ -73,6 +88,8 @@ export const init: Verb = {
     const file = positionals[0] ?? DEFAULT_CONFIG
     if (existsSync(file) && !values.force) throw new Failure(`${file} exists; --force overwrites it`)
 
+    const listen = address(values.listen ?? '127.0.0.1:8080', '--listen')
+    const admin = address(values.admin ?? '127.0.0.1:9090', '--admin')
     const server = compatibleServer(values['base-url'], values['key-env'])
     if (server && !values.model)
       throw new UsageError('--base-url needs --model ID=NAME: what the server calls its model')
@@ -117,7 +134,7 @@ export const init: Verb = {
       const secret = `sk-${randomBytes(32).toString('base64url')}`
       const sha256 = createHash('sha256').update(secret).digest('hex')
       const today = new Date().toISOString().slice(0, 10)
-      const yaml = initTemplate({ providers, models, store, organization, sha256, today })
+      const yaml = initTemplate({ listen, admin, providers, models, store, organization, sha256, today })
       const loaded = await loadEdited(file, file, yaml)
       if (loaded.errors) throw new Failure(listing(file, loaded.errors))
       writeFileSync(file, yaml, { flag: values.force ? 'w' : 'wx' })
@@ -135,6 +152,7 @@ export const init: Verb = {
           '',
           'Next:',
           `  export SLUICE_SECRET=${randomBytes(32).toString('hex')}`,
+          ...(admin.open ? [`  export ${ADMIN_VARIABLE}=${randomBytes(32).toString('hex')}`] : []),
           `  ${command} start --config ${shellWord(file)}`,
           `  SLUICE_API_KEY=${secret} ${command} try --config ${shellWord(file)}`,
         ].join('\n'),
@@ -257,6 +275,16 @@ const providersOf = (text: string): ProviderChoice[] => someOf(text).map(provide
 function storeUrl(text: string): string {
   if (new RegExp(STORE_URL).test(text)) return text
   throw new UsageError(`${text} is no store; write sqlite:FILE or redis://HOST:PORT`)
+}
+
+/**
+ * Reads the address of an option.
+ * @throws UsageError when it is none
+ */
+function address(text: string, option: string): Address {
+  const parsed = parseListen(text)
+  if (!parsed) throw new UsageError(`${option} ${text} is no address; write one such as 127.0.0.1:8080 or 0.0.0.0:8080`)
+  return { text, open: !isLoopback(parsed.host) }
 }
 
 function organizationId(text: string): string {

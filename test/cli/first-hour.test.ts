@@ -85,6 +85,34 @@ test('init by flags', async t => {
   assert.equal(yaml.providers.openai.api_key, ['$', '{OPENAI_API_KEY}'].join(''))
 })
 
+test('init --listen and --admin: where it listens, and a token for admin pages that the network can reach', async t => {
+  environment(t, {})
+  const file = empty(t)
+  const read = () => parse(readFileSync(file, 'utf8')).server
+  const ours = await sluice('init', file, '--listen', '[::1]:8081', '--admin', 'localhost:9091')
+  assert.equal(ours.code, 0, ours.err)
+  assert.deepEqual(read(), { listen: '[::1]:8081', admin: 'localhost:9091' })
+  assert.doesNotMatch(ours.out, /SLUICE_ADMIN_TOKEN/)
+
+  const open = await sluice('init', file, '--force', '--listen', '0.0.0.0:80', '--admin', ':9091')
+  assert.equal(open.code, 0, open.err)
+  const token = ['$', '{SLUICE_ADMIN_TOKEN}'].join('')
+  assert.deepEqual(read(), { listen: '0.0.0.0:80', admin: { listen: ':9091', token } })
+  assert.match(open.out, /export SLUICE_ADMIN_TOKEN=[0-9a-f]{64}\n/)
+  assert.equal((await sluice('check', file)).code, 0)
+
+  const before = readFileSync(file, 'utf8')
+  const none = await sluice('init', file, '--force', '--admin', 'localhost')
+  assert.deepEqual(
+    [none.code, none.err.split('\n')[0]],
+    [2, 'sluice init: --admin localhost is no address; write one such as 127.0.0.1:8080 or 0.0.0.0:8080'],
+  )
+  const twice = await sluice('init', file, '--force', '--listen', '127.0.0.1:9090')
+  assert.equal(twice.code, 1)
+  assert.match(twice.err, /cannot share port 9090/)
+  assert.equal(readFileSync(file, 'utf8'), before, 'nothing is written')
+})
+
 test('init --base-url: any OpenAI-compatible server, of one’s own or on the network', async t => {
   environment(t, {})
   const simulator = await startSimulator({ port: 0 })

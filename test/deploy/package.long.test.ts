@@ -142,12 +142,13 @@ test('it has JavaScript, types and validators, and nothing that only the checkou
   const names = packed.map(path => path.slice('package/'.length))
   const strangers = names.filter(
     name =>
-      /^(test|bench|docs|deploy)\//.test(name) ||
+      /^(test|bench|deploy|docs\/.*)\//.test(name) ||
       (name.endsWith('.ts') && !name.endsWith('.d.ts') && !name.startsWith('node_modules/')),
   )
   assert.deepEqual(strangers, [])
-  for (const name of ['cli/main.js', 'core/plugin.d.ts', 'plugins/testing.d.ts', 'gateway.yaml', 'LICENSE'])
-    assert.ok(names.includes(name), name)
+  const some = ['cli/main.js', 'core/plugin.d.ts', 'plugins/testing.d.ts', 'gateway.yaml', 'LICENSE']
+  // The file of `init` and messages name pages.
+  for (const name of [...some, 'docs/configuration.md', 'docs/admin-api.yaml']) assert.ok(names.includes(name), name)
   for (const name of globSync('stores/redis/lua/*.lua', { cwd: ROOT })) assert.ok(names.includes(name), name)
   assert.ok(names.some(name => /^core\/tools\/validators\/written\/.*\.cjs$/.test(name)))
   assert.ok(names.some(name => name.startsWith('node_modules/@uwsjs/') && name.endsWith('.node')))
