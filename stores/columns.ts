@@ -48,6 +48,7 @@ const COLUMNS = {
   price_output: 'count',
   output_reserved: 'count',
   code: 'text',
+  body_digest: 'text',
 } as const satisfies Record<string, 'text' | 'number' | 'flag' | 'null' | 'count'>
 
 export type LedgerColumn = keyof typeof COLUMNS

@@ -23,7 +23,7 @@ import type { Logger } from '../core/plugin.ts'
 import { DenseSet, type Placed } from '../core/tools/collections.ts'
 import { checkFormat, type Mark, markOf } from './format.ts'
 import { createPrivate } from './private-file.ts'
-import { rowOfVersion2 } from './rows.ts'
+import { rowOfNext } from './rows.ts'
 
 /**
  * What a settled request adds to one spend cell: the cell's id, the period, the period's index, the amount in nano-USD.
@@ -92,8 +92,8 @@ export interface JournalStep extends Mark {
 /**
  * In ascending order of version. Version 2 wrote rows as arrays; version 1 is not read any more. Version 3 writes tags
  * and the provider's side of a row behind what version 2 had, so its rows have their charges elsewhere; and an earlier
- * release would book prepaid rows without taking them from the balance. A new version adds an entry. A build skips
- * records of a kind that it does not know, so a new kind need not raise
+ * release would book prepaid rows without taking them from the balance. Version 4 writes the digest of the body behind
+ * that. A new version adds an entry. A build skips records of a kind that it does not know, so a new kind need not raise
  * `minReader`.
  */
 export const STEPS: readonly JournalStep[] = [
@@ -101,7 +101,12 @@ export const STEPS: readonly JournalStep[] = [
   {
     version: 3,
     minReader: 3,
-    upgrade: ({ kind, json }) => ({ kind, json: kind === 'o' ? rowOfVersion2(json) : json }),
+    upgrade: ({ kind, json }) => ({ kind, json: kind === 'o' ? rowOfNext(2, json) : json }),
+  },
+  {
+    version: 4,
+    minReader: 4,
+    upgrade: ({ kind, json }) => ({ kind, json: kind === 'o' ? rowOfNext(3, json) : json }),
   },
 ]
 const SEGMENT_BYTES = 8 << 20

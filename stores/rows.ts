@@ -59,6 +59,7 @@ export const ROW_COLUMNS = [
   'price_output',
   'output_reserved',
   'code',
+  'body_digest',
 ] as const satisfies readonly LedgerColumn[]
 
 export type RowValue = string | number | null
@@ -117,19 +118,20 @@ export function rowJson(intent: string, row: LedgerOutcome, charges: readonly Ch
     row.price_output ?? null,
     row.output_reserved ?? null,
     row.code ?? '',
+    row.body_digest ?? '',
   ]
   if (charges) for (const [cell, period, index, amount] of charges) values.push(cell, period, index, amount)
   return intent.slice(0, -1) + ',' + JSON.stringify(values).slice(1)
 }
 
-/** In version 2 of the journal a row had this many columns, and its charges behind them. */
-const COLUMNS_2 = 23
-/** What version 3 put between the two. */
-const ADDED_3: readonly RowValue[] = ROW_COLUMNS.slice(COLUMNS_2).map(name => (TEXT_COLUMNS.has(name) ? '' : null))
+/** How many columns a row had in earlier versions of the journal, with its charges behind them. */
+const COLUMNS: Readonly<Record<number, number>> = { 2: 23, 3: 41, 4: ROW_COLUMNS.length }
 
-/** A row of version 2 of the journal, in version 3. */
-export function rowOfVersion2(json: string): string {
-  return JSON.stringify((JSON.parse(json) as RowValues).toSpliced(COLUMNS_2, 0, ...ADDED_3))
+/** A row of one version of the journal as the next one has it: what that added is empty. */
+export function rowOfNext(version: number, json: string): string {
+  const [from, to] = [COLUMNS[version]!, COLUMNS[version + 1]!]
+  const added: RowValue[] = ROW_COLUMNS.slice(from, to).map(name => (TEXT_COLUMNS.has(name) ? '' : null))
+  return JSON.stringify((JSON.parse(json) as RowValues).toSpliced(from, 0, ...added))
 }
 
 /** The charges behind the columns of a parsed row. */

@@ -34,6 +34,13 @@ export interface Store {
   recent(organization: string): Promise<LedgerRow[]>
   /** Rows of one organization, the latest first, found by an index. */
   rows(question: RowsQuestion): Promise<RowsPage>
+  /**
+   * The row of a request of one organization, found by an index; null when there is none.
+   * @param time when its id was made, Unix milliseconds
+   */
+  row(organization: string, requestId: string, time: number): Promise<LedgerRow | null>
+  /** All rows of one organization in a range, in pages, found by an index. Each page is read when it is asked for. */
+  statement(filter: StatementFilter): AsyncIterable<LedgerRow[]>
   /** For metrics; reads memory only. */
   stats?(): StoreStats
   /** For metrics; asks the engine. Undefined where the engine does not tell. */
@@ -237,6 +244,8 @@ export interface LedgerOutcome extends ProviderSide {
   output_reserved?: number
   /** The code of the error with which it ended; '' where it ended well. */
   code?: string
+  /** SHA-256 of the request's body in hex; absent or '' where none was made. */
+  body_digest?: string
 }
 
 /** What the provider's side says of an exchange. What is absent was not reported, or is not known. */
@@ -356,6 +365,14 @@ export interface UsageFilter {
   until?: number
   /** The name of a tag: the rows that have it, by its values. */
   tag?: string
+}
+
+/** The rows of a statement: those of an organization, or of one key of it alone. Both times are Unix milliseconds. */
+export interface StatementFilter {
+  org: string
+  key?: string
+  since: number
+  until: number
 }
 
 /** Rows of an organization whose time is at least `since` and below `until`, both Unix milliseconds. */

@@ -47,6 +47,7 @@ export async function* readDrained(
   if (!holdsDrained(folder)) return
   const { files } = JSON.parse(fs.readFileSync(path.join(folder, POSITION), 'utf8')) as Position
   const { since = 0, until = Number.POSITIVE_INFINITY } = filter
+  const owner = filter.org === undefined ? undefined : memberOf('organization', filter.org)
   for (const name of Object.keys(files).sort()) {
     const day = Date.parse(name.slice(0, 10))
     const file = path.join(folder, name)
@@ -59,7 +60,7 @@ export async function* readDrained(
     let lines = 0
     for await (const line of createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY })) {
       lines++
-      if (!isBetween(line, since, until)) continue
+      if (!isBetween(line, since, until) || (owner !== undefined && !line.includes(owner))) continue
       const row = fromLine(line)
       if (matches(row, filter) && !passed.has(row.request_id)) page.push(row)
       if (page.length < PAGE) continue
@@ -72,6 +73,36 @@ export async function* readDrained(
 }
 
 const DAY_MS = 86_400_000
+
+/** A member as the lines have it: most lines of a day are of other organizations, and need not be parsed. */
+const memberOf = (name: string, value: string) => `${JSON.stringify(name)}:${JSON.stringify(value)}`
+
+/** The row of a request of an organization in the file of a day (counted from 1970). */
+export async function findDrained(
+  folder: string,
+  organization: string,
+  requestId: string,
+  day: number,
+): Promise<LedgerRow | null> {
+  if (!holdsDrained(folder)) return null
+  const { files } = JSON.parse(fs.readFileSync(path.join(folder, POSITION), 'utf8')) as Position
+  const name = `${new Date(day * DAY_MS).toISOString().slice(0, 10)}.ndjson`
+  const opened = files[name] ? await openIfThere(path.join(folder, name)) : undefined
+  if (!opened) return null
+  const wanted = Buffer.from(memberOf('request_id', requestId))
+  let rest: Buffer = Buffer.alloc(0)
+  for await (const read of opened.createReadStream({ end: files[name]! - 1, highWaterMark: 1 << 20 })) {
+    const piece = Buffer.concat([rest, read as Buffer])
+    const at = piece.indexOf(wanted)
+    const end = piece.indexOf('\n', Math.max(at, 0))
+    if (at >= 0 && end >= 0) {
+      const row = fromLine(piece.subarray(piece.lastIndexOf('\n', at) + 1, end).toString())
+      return row.organization === organization ? row : null
+    }
+    rest = piece.subarray(piece.lastIndexOf('\n') + 1)
+  }
+  return null
+}
 
 /** Opens a file for reading. Undefined: it was moved away, or was older than `ledger.keep`. */
 async function openIfThere(file: string): Promise<fs.promises.FileHandle | undefined> {

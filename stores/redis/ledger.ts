@@ -11,6 +11,7 @@ import {
   RECENT_ROWS,
   type RowsPage,
   type RowsQuestion,
+  type StatementFilter,
   type UsageFilter,
 } from '../../core/ports/store.ts'
 import type { Clock } from '../../core/tools/clock.ts'
@@ -21,7 +22,7 @@ import { ROW_COLUMNS, type RowValues } from '../rows.ts'
 import { answers, MOST_LOOKED_AT, placeOf } from '../rows-page.ts'
 import { monthIndex } from '../usage.ts'
 import type { Connection, RedisClient } from './client.ts'
-import { matches, readDrained } from './drained.ts'
+import { findDrained, matches, readDrained } from './drained.ts'
 import { script } from './scripts.ts'
 
 type Filter = Parameters<Ledger['query']>[0]
@@ -297,6 +298,84 @@ export async function rowsOf(client: RedisClient, question: RowsQuestion): Promi
     }
   }
   return { rows, next: null }
+}
+
+/** The times of a row, of its id, and of Redis may be of three clocks: they are at most so far apart. */
+const CLOCKS_APART_MS = 600_000
+
+/** The milliseconds of the id of an entry. */
+const msOf = (entry: string | null): number => (entry === null ? 0 : Number(entry.split('-')[0]))
+
+/**
+ * The row of a request of an organization, by the lists of its entries: it is looked for among the `MOST_LOOKED_AT` that
+ * were appended after the request came, then among those of the minutes before, then where rows are that have left the
+ * stream.
+ */
+export async function rowOf(
+  client: RedisClient,
+  drained: string | null,
+  organization: string,
+  requestId: string,
+  time: number,
+): Promise<LedgerRow | null> {
+  const { redis } = client
+  const days = new Set([time, time - CLOCKS_APART_MS, time + CLOCKS_APART_MS].map(at => Math.floor(at / DAY_MS)))
+  for (const day of days) {
+    const list = `${ROW_INDEX}${day}:${organization}`
+    const length = await client.call(redis.llen(list))
+    /** The first entry that was appended at this time or later. */
+    const placeAt = async (ms: number): Promise<number> => {
+      let [low, high] = [0, length]
+      while (low < high) {
+        const middle = (low + high) >> 1
+        if (msOf(await client.call(redis.lindex(list, middle))) < ms) low = middle + 1
+        else high = middle
+      }
+      return low
+    }
+    const began = await placeAt(time)
+    const before = Math.max(await placeAt(time - CLOCKS_APART_MS), began - MOST_LOOKED_AT)
+    for (const [from, to] of [
+      [began, Math.min(length, began + MOST_LOOKED_AT)],
+      [before, began],
+    ] as const) {
+      for (let at = from; at < to; at += LOOK) {
+        const ids = await client.call(redis.lrange(list, at, Math.min(at + LOOK, to) - 1))
+        const entries = await Promise.all(ids.map(id => client.call(redis.xrange(STREAM, id, id))))
+        for (const [entry] of entries) if (entry?.[1].includes(requestId)) return fromFields(entry[1])
+      }
+    }
+  }
+  if (drained === null) return null
+  for (const day of days) {
+    const row = await findDrained(drained, organization, requestId, day)
+    if (row) return row
+  }
+  return null
+}
+
+/** Pages of the rows of an organization by the lists of its entries, then those that have left the stream. */
+export async function* statementOf(
+  client: RedisClient,
+  drained: string | null,
+  filter: StatementFilter,
+): AsyncGenerator<LedgerRow[]> {
+  const { redis } = client
+  const { org, since, until } = filter
+  const passed = new Set<string>()
+  for (let day = Math.floor(since / DAY_MS); day * DAY_MS < until; day++) {
+    for (let at = 0; ; at += LOOK) {
+      const ids = await client.call(redis.lrange(`${ROW_INDEX}${day}:${org}`, at, at + LOOK - 1))
+      const entries = await Promise.all(ids.map(id => client.call(redis.xrange(STREAM, id, id))))
+      const rows = entries
+        .flatMap(([entry]) => (entry ? [fromFields(entry[1])] : []))
+        .filter(row => matches(row, filter))
+      if (drained !== null) for (const { request_id } of rows) passed.add(request_id)
+      if (rows.length > 0) yield rows
+      if (ids.length < LOOK) break
+    }
+  }
+  if (drained !== null) yield* readDrained(drained, filter, passed)
 }
 
 /** The latest rows of an organization, the latest first. Those that have left the stream are missing. */

@@ -12,6 +12,7 @@ import type {
   LedgerRow,
   RowsPage,
   RowsQuestion,
+  StatementFilter,
   Store,
   StoreSize,
   StoreStats,
@@ -34,7 +35,16 @@ import { type LayoutStep, STEPS } from './format.ts'
 import { IDEMPOTENCY_LEASE_MS, RedisIdempotency } from './idempotency.ts'
 import { BALANCE, placeOf, STARTS } from './layout.ts'
 import { LEASE_TIMES, Leases, type LeaseTimes } from './lease.ts'
-import { LEDGER_GROUP, REPLICA_WAIT_MS, RedisLedgerSink, recentRows, rowsOf, sentKey } from './ledger.ts'
+import {
+  LEDGER_GROUP,
+  REPLICA_WAIT_MS,
+  RedisLedgerSink,
+  recentRows,
+  rowOf,
+  rowsOf,
+  sentKey,
+  statementOf,
+} from './ledger.ts'
 import { RedisLimits } from './limits.ts'
 import { RedisNotices } from './notices.ts'
 import type { OrgKeys } from './plan.ts'
@@ -235,6 +245,14 @@ export class RedisStore implements Store {
 
   rows(question: RowsQuestion): Promise<RowsPage> {
     return rowsOf(this.client, question)
+  }
+
+  row(organization: string, requestId: string, time: number): Promise<LedgerRow | null> {
+    return rowOf(this.client, this.#drained, organization, requestId, time)
+  }
+
+  statement(filter: StatementFilter): AsyncIterable<LedgerRow[]> {
+    return statementOf(this.client, this.#drained, filter)
   }
 
   /** Undefined where the user of the connection may not call INFO. */

@@ -11,7 +11,7 @@ import { type Batch, ShipError, type Shipped, type ShipTarget } from './ship.ts'
 /** Who may write the tables: a release with another version does not. Columns that are added do not raise it. */
 const VERSION = 1
 /** Raised with each set of columns that is added; what has none is revision 1. */
-const REVISION = 2
+const REVISION = 3
 
 /** The columns of the table, in the order of docs/ledger.md, with their types. */
 const COLUMNS: readonly (readonly [name: string, type: string, more?: string])[] = [
@@ -40,8 +40,8 @@ const COLUMNS: readonly (readonly [name: string, type: string, more?: string])[]
   ['input_tokens', 'bigint', 'NOT NULL'],
 ]
 
-/** Those of revision 2. A release of revision 1 goes on to write rows, without them. */
-const COLUMNS_2: readonly (readonly [name: string, type: string, more?: string])[] = [
+/** Those of later revisions. A release of revision 1 goes on to write rows, without them. */
+const COLUMNS_MORE: readonly (readonly [name: string, type: string, more?: string])[] = [
   ['tags', 'jsonb'],
   ['provider_model', 'text', "NOT NULL DEFAULT ''"],
   ['service_tier', 'text', "NOT NULL DEFAULT ''"],
@@ -60,8 +60,10 @@ const COLUMNS_2: readonly (readonly [name: string, type: string, more?: string])
   ['price_output', 'bigint'],
   ['output_reserved', 'bigint'],
   ['code', 'text', "NOT NULL DEFAULT ''"],
+  // Of revision 3.
+  ['body_digest', 'text', "NOT NULL DEFAULT ''"],
 ]
-const ALL = [...COLUMNS, ...COLUMNS_2]
+const ALL = [...COLUMNS, ...COLUMNS_MORE]
 
 /** The statements that make the tables; docs/ledger.md has them, too. */
 export const DDL = `CREATE TABLE IF NOT EXISTS sluice_ledger (
@@ -81,9 +83,9 @@ CREATE TABLE IF NOT EXISTS sluice_ledger_meta (
 INSERT INTO sluice_ledger_meta VALUES ('version', '${VERSION}'), ('revision', '${REVISION}') ON CONFLICT DO NOTHING;
 `
 
-/** The statements that bring tables of revision 1 up to date; docs/ledger.md has them, too. */
+/** The statements that bring tables of an earlier revision up to date; docs/ledger.md has them, too. */
 export const UPGRADE = `ALTER TABLE sluice_ledger
-${COLUMNS_2.map(([name, type, more]) => `  ADD COLUMN IF NOT EXISTS ${name} ${more ? `${type} ${more}` : type}`).join(',\n')};
+${COLUMNS_MORE.map(([name, type, more]) => `  ADD COLUMN IF NOT EXISTS ${name} ${more ? `${type} ${more}` : type}`).join(',\n')};
 INSERT INTO sluice_ledger_meta VALUES ('revision', '${REVISION}')
   ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 `

@@ -7,6 +7,7 @@ import {
   RECENT_ROWS,
   type RowsPage,
   type RowsQuestion,
+  type StatementFilter,
   type UsageFilter,
   type UsageSum,
 } from '../../core/ports/store.ts'
@@ -70,8 +71,11 @@ export function countLedger(db: DatabaseSync, filter: Filter): number {
   return db.prepare(text).get(...values)!['rows'] as number
 }
 
-/** Pages of matching rows in ascending order of time. With a limit: one page with the latest rows. */
-export async function* scanLedger(db: DatabaseSync, filter: Filter): AsyncGenerator<LedgerRow[]> {
+/**
+ * Pages of matching rows in ascending order of time. With a limit: one page with the latest rows.
+ * @param size rows of a page
+ */
+export async function* scanLedger(db: DatabaseSync, filter: Filter, size = PAGE): AsyncGenerator<LedgerRow[]> {
   const { wheres, values } = conditions(filter)
   const select = `SELECT rowid, * FROM ledger`
   if (filter.limit !== undefined) {
@@ -86,13 +90,13 @@ export async function* scanLedger(db: DatabaseSync, filter: Filter): AsyncGenera
   // Each page is its own query, which begins after the last row of the page before (keyset pagination). So a long read
   // does not keep a snapshot open, and does not block the event loop.
   const next = db.prepare(
-    `${select} WHERE ${[...wheres, '(time, rowid) > (?, ?)'].join(' AND ')} ORDER BY time, rowid LIMIT ${PAGE}`,
+    `${select} WHERE ${[...wheres, '(time, rowid) > (?, ?)'].join(' AND ')} ORDER BY time, rowid LIMIT ${size}`,
   )
   let [time, rowid] = [Number.MIN_SAFE_INTEGER, 0]
   for (;;) {
     const page = next.all(...values, time, rowid)
     if (page.length) yield page.map(toRow)
-    if (page.length < PAGE) return
+    if (page.length < size) return
     const last = page.at(-1)!
     time = last['time'] as number
     rowid = last['rowid'] as number
@@ -122,6 +126,18 @@ export async function rowsOf(db: DatabaseSync, question: RowsQuestion): Promise<
   }
   return { rows, next: place.join('-') }
 }
+
+/** The row of a request of an organization. */
+export async function rowOf(db: DatabaseSync, organization: string, requestId: string): Promise<LedgerRow | null> {
+  const found = db
+    .prepare('SELECT * FROM ledger WHERE request_id = ? AND organization = ?')
+    .get(requestId, organization)
+  return found ? toRow(found) : null
+}
+
+/** Pages of the rows of an organization, as somebody asks for them. */
+export const statementOf = (db: DatabaseSync, filter: StatementFilter): AsyncGenerator<LedgerRow[]> =>
+  scanLedger(db, filter, LOOK)
 
 /** The latest rows of an organization, the latest first, by the index of organization and time. */
 export async function recentRows(db: DatabaseSync, org: string): Promise<LedgerRow[]> {

@@ -214,6 +214,12 @@ export const STEPS: readonly SchemaStep[] = [
   // installation are copied in some seconds, once.
   { version: 14, minReader: 1, run: db => db.exec(PROVIDER_SIDE) },
   { version: 15, minReader: 1, run: db => db.exec(NOTICE_TABLE) },
+  // An earlier release books rows without the digest.
+  {
+    version: 16,
+    minReader: 1,
+    run: db => db.exec("ALTER TABLE ledger ADD COLUMN body_digest TEXT NOT NULL DEFAULT ''"),
+  },
 ]
 
 /**

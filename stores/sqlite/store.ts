@@ -11,6 +11,7 @@ import type {
   LedgerRow,
   RowsPage,
   RowsQuestion,
+  StatementFilter,
   Store,
   StoreSize,
   StoreStats,
@@ -27,7 +28,7 @@ import { configuredSecret } from '../secret.ts'
 import { WriteProbe } from '../write-probe.ts'
 import { SqliteAccounts } from './accounts.ts'
 import { type RunningKey, SqliteIdempotency } from './idempotency.ts'
-import { recentRows, rowsOf, SqliteLedgerSink, scanUsage } from './ledger.ts'
+import { recentRows, rowOf, rowsOf, SqliteLedgerSink, scanUsage, statementOf } from './ledger.ts'
 import { LevelSaver, levelsBefore, positionOf, SettledLevels, usersBefore } from './levels.ts'
 import { SqliteNotices } from './notices.ts'
 import { checkLog, noteOpened } from './opened.ts'
@@ -207,6 +208,14 @@ class SqliteStore implements Store {
     return readable(rowsOf(this.#parts.reader, question))
   }
 
+  row(organization: string, requestId: string): Promise<LedgerRow | null> {
+    return readable(rowOf(this.#parts.reader, organization, requestId))
+  }
+
+  statement(filter: StatementFilter): AsyncIterable<LedgerRow[]> {
+    return readablePages(statementOf(this.#parts.reader, filter))
+  }
+
   stats(): StoreStats {
     const { ledger, journal, writer } = this.#parts
     const { open, pending, unreplicated } = ledger
@@ -324,6 +333,17 @@ async function readable<T>(rows: Promise<T>): Promise<T> {
   try {
     return await rows
   } catch (error) {
-    throw new StoreUnavailable(`the store cannot read the ledger: ${(error as Error).message}`, error)
+    throw unreadable(error)
   }
 }
+
+async function* readablePages<T>(pages: AsyncIterable<T>): AsyncGenerator<T> {
+  try {
+    yield* pages
+  } catch (error) {
+    throw unreadable(error)
+  }
+}
+
+const unreadable = (error: unknown) =>
+  new StoreUnavailable(`the store cannot read the ledger: ${(error as Error).message}`, error)

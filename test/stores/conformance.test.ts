@@ -433,13 +433,72 @@ for (const engine of engines) {
       const absent = Object.keys(PROVIDER_SIDE).filter(name => Object.hasOwn(rows[1]!, name))
       assert.deepEqual(
         absent.sort(),
-        ['code', 'price_used', 'provider_model', 'service_tier'],
+        ['body_digest', 'code', 'price_used', 'provider_model', 'service_tier'],
         'what is not known is absent; texts are empty',
       )
       assert.deepEqual(
         [rows[1]!.outcome, rows[1]!.ttfb_ms, rows[1]!.provider, rows[1]!.model, rows[1]!.bytes_in, rows[1]!.bytes_out],
         ['client_gone', null, '', '', 10, 0],
       )
+    })
+
+    it('the row of a request is found for its organization alone, and a statement has all rows of a range', async t => {
+      const store = await engine.open(t)
+      const [org, other] = [newOrg(), newOrg()]
+      const book = (id: string, time: number, more: { organization?: string; key_id?: string } = {}) => {
+        store.ledger.intent(intent(id, { organization: org, time, ...more }))
+        store.ledger.outcome(outcome(id, { body_digest: id }))
+      }
+      const now = Date.now()
+      const month = Date.UTC(new Date(now).getUTCFullYear(), new Date(now).getUTCMonth(), 1)
+      const since = month - 40 * DAY
+      // Of two days each, more than one read of an index; of another organization and another key at the same times.
+      for (let i = 0; i < 250; i++) {
+        book(`${org}-${i}`, now - i, i % 50 === 0 ? { key_id: 'key_2' } : {})
+        book(`${org}-old${i}`, since + i)
+        if (i < 20) book(`${other}-${i}`, now - i, { organization: other })
+      }
+      await store.ledger.flush()
+      const idOf = async (organization: string, id: string, time: number) =>
+        (await store.row(organization, id, time))?.request_id
+      for (const i of [0, 1, 99, 100, 249]) {
+        assert.equal(await idOf(org, `${org}-${i}`, now - i), `${org}-${i}`)
+        assert.equal(await idOf(other, `${org}-${i}`, now - i), undefined)
+      }
+      const row = (await store.row(org, `${org}-7`, now - 7))!
+      assert.deepEqual(
+        row,
+        (await store.ledger.query({ org })).find(({ request_id }) => request_id === row.request_id),
+      )
+      assert.equal(row.body_digest, `${org}-7`)
+      assert.equal(await idOf(org, 'unknown', now), undefined)
+      // A clock that is somewhat off, and an exchange that ran for some minutes.
+      assert.equal(await idOf(org, `${org}-3`, now - 3 + 5 * MINUTE), `${org}-3`)
+      assert.equal(await idOf(org, `${org}-3`, now - 3 - 5 * MINUTE), `${org}-3`)
+      const statement = async (filter: { key?: string; since: number; until: number }, organization = org) => {
+        const ids: string[] = []
+        for await (const page of store.statement({ org: organization, ...filter }))
+          for (const { request_id } of page) ids.push(request_id)
+        return ids.sort()
+      }
+      const all = Array.from({ length: 250 }, (_, i) => i)
+      const until = now + 1
+      assert.deepEqual(await statement({ since: now - 249, until }), all.map(i => `${org}-${i}`).sort())
+      assert.deepEqual(
+        await statement({ since: now - 99, until: now - 49 }),
+        all
+          .slice(50, 100)
+          .map(i => `${org}-${i}`)
+          .sort(),
+      )
+      assert.deepEqual(await statement({ since, until: since + 250 }), all.map(i => `${org}-old${i}`).sort())
+      assert.equal((await statement({ since, until })).length, 500)
+      assert.deepEqual(
+        await statement({ key: 'key_2', since, until }),
+        [0, 50, 100, 150, 200].map(i => `${org}-${i}`).sort(),
+      )
+      assert.equal((await statement({ since, until }, other)).length, 20)
+      assert.deepEqual(await statement({ since, until }, newOrg()), [])
     })
 
     it('the ledger is queried by organization, key, model and time, in time order', async t => {

@@ -84,6 +84,25 @@ test('rows that are in the files leave the stream but for its last ones; rows an
     byId(await store.ledger.query({ since, until, org: 'acme' })),
     within.filter(({ organization }) => organization === 'acme'),
   )
+  // A statement, and the row of one request, are of the stream and the files.
+  for (const [org, count] of [
+    ['acme', 334],
+    ['b"r\nace', 666],
+  ] as const) {
+    const found: LedgerRow[] = []
+    for await (const page of store.statement({ org, since: T0, until: T0 + 2 * DAY })) found.push(...page)
+    assert.equal(found.length, count)
+    assert.deepEqual(
+      byId(found),
+      rows.filter(({ organization }) => organization === org),
+    )
+  }
+  for (const i of [0, 3, 333, 600, 999]) {
+    const { time, organization, request_id } = rows.find(row => row.request_id === `r${i}`)!
+    assert.equal((await store.row(organization, request_id, time))?.request_id, request_id)
+    assert.equal(await store.row('other', request_id, time), null)
+  }
+  assert.equal(await store.row('acme', 'r1000', T0), null)
   // What comes later is drained, too, and what the files have twice over stays single.
   await book(store, 500, 1000)
   await drain(url, folder)

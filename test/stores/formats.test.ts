@@ -64,7 +64,7 @@ async function startOn(url: string, fixture: Fixture): Promise<TestGateway> {
 const CELLS = [slots('o:conc', 10), spend('o:day', 5e9), spend('o:month', 50e9, 'month')]
 
 /** Texts that the release did not know are empty. */
-const UNKNOWN = { tags: '', provider_model: '', service_tier: '', price_used: '', code: '' }
+const UNKNOWN = { tags: '', provider_model: '', service_tier: '', price_used: '', code: '', body_digest: '' }
 
 /** One row for each exchange of the fixture, nothing lost or made up; slots and spend agree with the rows. */
 async function balances(t: TestGateway, fixture: Fixture): Promise<void> {

@@ -9,7 +9,7 @@ import type { LedgerColumn } from '../../stores/columns.ts'
 import { openStore } from '../../stores/index.ts'
 import { abandonedJournals, type Charge, Journal, type JournalOptions, readSegment } from '../../stores/journal.ts'
 import { JournaledLedger, type LedgerSink, owedEntries } from '../../stores/ledger.ts'
-import { chargesOf, intentJson, ROW_COLUMNS, type RowValues, rowJson } from '../../stores/rows.ts'
+import { chargesOf, intentJson, ROW_COLUMNS, type RowValues, rowJson, rowOfNext } from '../../stores/rows.ts'
 import { intent, options, outcome, recordingLog, T0, temporary } from './kit.ts'
 
 const journalOptions = (dir: string, more: Partial<JournalOptions> = {}): JournalOptions => ({
@@ -256,7 +256,7 @@ test('a journal of another version is refused, and stays', async () => {
       openStore(options(`sqlite:${file}`)),
       (error: Error) =>
         error instanceof StoreUnavailable &&
-        /the journal .*one has format version 1, and this release of Sluice reads 2 to 3: start/.test(error.message),
+        /the journal .*one has format version 1, and this release of Sluice reads 2 to 4: start/.test(error.message),
     )
   assert.deepEqual(fs.readFileSync(segmentFiles(dir)[0]!), before)
 })
@@ -439,5 +439,32 @@ test('an outcome that cannot be written rejects; what was not sent because of it
       ['streamed', 'completed', 7, 1],
       ['after', 'completed', 7, 0],
     ],
+  )
+})
+
+test('a row of an earlier version keeps its columns and its charges', () => {
+  const now = JSON.parse(
+    rowJson(intentJson(intent('a')), outcome('a', { tags: '{"t":"x"}', code: 'c', body_digest: 'd' }), [
+      ['o:day', 'day', 1, 7],
+      ['o:month', 'month', 2, 8],
+    ]),
+  ) as RowValues
+  const charges = now.slice(ROW_COLUMNS.length)
+  const before = (columns: number) => JSON.stringify([...now.slice(0, columns), ...charges])
+  const value = (json: string, name: LedgerColumn) => member(json, name)
+  const third = rowOfNext(2, before(23))
+  assert.deepEqual([value(third, 'cost'), value(third, 'tags'), value(third, 'rounds')], [425_000, '', null])
+  assert.equal(JSON.parse(third).length, 41 + charges.length)
+  for (const json of [rowOfNext(3, third), rowOfNext(3, before(41))]) {
+    assert.deepEqual(chargesOf(JSON.parse(json)), [
+      ['o:day', 'day', 1, 7],
+      ['o:month', 'month', 2, 8],
+    ])
+    assert.equal(value(json, 'body_digest'), '')
+    assert.equal(value(json, 'cost'), 425_000)
+  }
+  assert.deepEqual(
+    [value(rowOfNext(3, before(41)), 'tags'), value(rowOfNext(3, before(41)), 'code')],
+    ['{"t":"x"}', 'c'],
   )
 })

@@ -171,6 +171,7 @@ export const PROVIDER_SIDE = {
   price_output: 10_000_000,
   output_reserved: 4096,
   code: 'provider_overloaded',
+  body_digest: 'a'.repeat(64),
 }
 
 const COUNTS = [

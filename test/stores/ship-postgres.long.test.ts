@@ -205,6 +205,22 @@ describe('PostgreSQL', { skip: skipWithoutPostgres }, () => {
     ])
   })
 
+  test('tables of revision 2 get the digest of the body', async t => {
+    const { store, url } = await newStore(t)
+    const name = await database()
+    await server.query(DDL, name)
+    await server.query(
+      "ALTER TABLE sluice_ledger DROP COLUMN body_digest; UPDATE sluice_ledger_meta SET value = '2' WHERE name = 'revision'",
+      name,
+    )
+    await book(store, names('a', 5))
+    await ship(url, server.url(name))
+    const found = await server.query('SELECT body_digest, count(*) FROM sluice_ledger GROUP BY 1', name)
+    assert.deepEqual(found, [{ body_digest: PROVIDER_SIDE.body_digest, count: '5' }])
+    const [meta] = await server.query("SELECT value FROM sluice_ledger_meta WHERE name = 'revision'", name)
+    assert.deepEqual(meta, { value: '3' })
+  })
+
   test('what is wrong is told with its cure, and without the password', async t => {
     const { store, url } = await newStore(t)
     await book(store, names('a', 3))
