@@ -18,6 +18,7 @@ import {
 import type { GatewayConfig } from '../config/types.ts'
 import { isUsd } from '../core/canon/limits.ts'
 import type { AccountChange, AccountStore, OrganizationWithKeys, StoredKey } from '../core/ports/accounts.ts'
+import { cellsOf } from './csv.ts'
 import { cliAuthor } from './holders.ts'
 import { Progress } from './progress.ts'
 import { Failure, fold, type Terminal, UsageError } from './terminal.ts'
@@ -354,16 +355,4 @@ async function* csvEntries(lines: AsyncIterable<[number, string]>, fault: TellFa
     }
   }
   if (entry) yield entry
-}
-
-/** The cells of a line of CSV (RFC 4180, without line breaks in cells); null when a quote is not closed. */
-function cellsOf(line: string): string[] | null {
-  const cells: string[] = []
-  const cell = /\s*"((?:[^"]|"")*)"\s*(?:,|$)|([^,]*)(?:,|$)/y
-  for (;;) {
-    const match = cell.exec(line)
-    if (!match || match[2]?.trimStart().startsWith('"')) return null
-    cells.push(match[1] === undefined ? match[2]!.trim() : match[1].replaceAll('""', '"'))
-    if (!match[0].endsWith(',')) return cells
-  }
 }

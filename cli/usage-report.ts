@@ -25,6 +25,7 @@ import { countStream, scanRows, toColumns } from '../stores/redis/ledger.ts'
 import { scanUsage as scanRedisUsage } from '../stores/redis/usage.ts'
 import { countLedger, scanLedger, scanUsage } from '../stores/sqlite/ledger.ts'
 import { checkDatabase } from '../stores/sqlite/schema.ts'
+import { csvLine } from './csv.ts'
 import { Progress, type ProgressStream } from './progress.ts'
 import { Failure, UsageError } from './terminal.ts'
 
@@ -182,7 +183,11 @@ function wholeMonth(text: string): { since: number; until: number } {
 
 const UNITS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 }
 
-function when(text: string, now: number): number {
+/**
+ * A time, or an age before `now`, Unix ms.
+ * @throws UsageError
+ */
+export function when(text: string, now: number): number {
   const age = /^(\d{1,6})([mhdw])$/.exec(text)
   if (age) return now - Number(age[1]) * UNITS[age[2] as keyof typeof UNITS]
   const time = /^\d{4}-\d{2}(-\d{2}(T[\d:.]+(Z|[+-]\d{2}:\d{2})?)?)?$/.test(text) ? Date.parse(text) : Number.NaN
@@ -417,17 +422,7 @@ function compact(count: number): string {
   return (count / 1e6).toFixed(1) + 'M'
 }
 
-function fit(text: string, width: number): string {
+export function fit(text: string, width: number): string {
   const clean = text.replace(/[\x00-\x1f\x7f]/g, '?')
   return clean.length > width ? clean.slice(0, width - 1) + '…' : clean.padEnd(width)
-}
-
-function csvLine(values: readonly string[]): string {
-  // A spreadsheet would run a value with a leading =, +, - or @ as a formula.
-  return (
-    values
-      .map(value => (/^[=+@-][^\d]/.test(value) ? `'${value}` : value))
-      .map(value => (/[",\n\r]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value))
-      .join(',') + '\n'
-  )
 }

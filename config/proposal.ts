@@ -111,7 +111,9 @@ function checkMembers(id: string, members: Record<string, unknown>, plans: reado
   for (const member of Object.keys(members))
     if (KEPT.includes(member))
       report.error(['organizations', id, member], `${member} of an organization stays as it is; take it out`, 'key')
-  const { plan } = members
+  const { plan, billing } = members
+  if (billing === 'prepaid')
+    report.error(['organizations', id, 'billing'], 'a balance is made of credits, and none are proposed; take it out')
   if (plan === undefined || plans.includes(String(plan))) return
   const cure = didYouMean(String(plan), plans) || `; plans: ${[...new Set(plans)].join(', ')}`
   report.error(['organizations', id, 'plan'], `there is no plan '${plan}'${cure}`)

@@ -121,8 +121,10 @@ function isBetween(line: string, since: number, until: number): boolean {
 }
 
 /** The row of a line as `shipRow` writes it; that of an earlier release lacks columns. */
-function fromLine(line: string): LedgerRow {
-  const { cache_write, ttfb_ms, ...rest } = JSON.parse(line) as Record<string, unknown>
+const fromLine = (line: string): LedgerRow => fromColumns(JSON.parse(line))
+
+/** The row of values by the names of their columns. */
+export function fromColumns({ cache_write, ttfb_ms, ...rest }: Record<string, unknown>): LedgerRow {
   const row: Record<string, unknown> = {}
   for (const name of TEXT_COLUMNS) row[name] = ''
   for (const [name, value] of Object.entries(rest)) if (value !== null) row[name] = value

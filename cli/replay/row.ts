@@ -1,0 +1,116 @@
+/** What a row of the ledger tells of its exchange: what it asked for, what it used, and what that costs at a price. */
+import type { ModelConfig } from '../../config/types.ts'
+import { ZERO_USAGE } from '../../core/canon/events.ts'
+import type { Consumed } from '../../core/canon/limits.ts'
+import { type CostRates, cost, costAt, type Price, ratesAt } from '../../core/canon/money.ts'
+import type { LedgerRow } from '../../core/ports/store.ts'
+import type { CellSet } from '../../plugins/admission/cells.ts'
+import { type Figures, needFor } from '../../plugins/admission/need.ts'
+
+const NOTHING = { input: 0, output: 0 }
+
+/** Whether the row has an output; `proxy` routes and embeddings have none. */
+export const isText = (row: LedgerRow, model: ModelConfig | undefined): boolean =>
+  row.model !== '' && model?.serves !== 'embeddings'
+
+/**
+ * What its request asked for.
+ * @param model undefined where it has none, or where the configuration does not have it any more
+ * @param cap the output cap that it named; undefined where it named none
+ */
+export function figuresOf(
+  row: LedgerRow,
+  model: ModelConfig | undefined,
+  price: Price | null,
+  cap: number | undefined,
+): Figures {
+  return {
+    model,
+    backends: model?.backends ?? [],
+    own: row.input_tokens,
+    further: NOTHING,
+    price,
+    text: isText(row, model),
+    cap,
+    field: undefined,
+    summary: undefined,
+    maxCost: Number.POSITIVE_INFINITY,
+  }
+}
+
+/**
+ * The output cap that a request named, and what is reserved where it names none. A row has what was reserved, and does
+ * not tell the two apart: a reservation as a request without a cap has it is taken for one.
+ * @param set the limits by which the row was admitted, as far as they are known
+ * @param reserves what `output_reserve` is in the pipelines
+ */
+export function capOf(
+  row: LedgerRow,
+  model: ModelConfig | undefined,
+  price: Price | null,
+  set: CellSet,
+  reserves: readonly number[],
+): { cap: number | undefined; reserve: number } {
+  const reserved = row.output_reserved
+  if (reserved === undefined || !isText(row, model)) return { cap: undefined, reserve: reserves[0]! }
+  for (const reserve of reserves) {
+    if (reserved === reserve) return { cap: undefined, reserve }
+    const need = needFor(figuresOf(row, model, price, undefined), set, reserve)
+    if ('reserve' in need && need.reserve === reserved) return { cap: undefined, reserve }
+  }
+  return { cap: reserved, reserve: reserves[0]! }
+}
+
+/** The price that a row has been billed at, for a model that is gone; null where nothing was charged. */
+export function recordedPrice({ price_used, price_input, price_output }: LedgerRow): Price | null {
+  return price_used && price_input !== undefined ? { input: price_input, output: price_output ?? 0 } : null
+}
+
+/**
+ * What a row costs at a price, nano-USD. One that was billed at these rates keeps its cost where nothing else is
+ * proposed: it may have been the sum of two calls, or cut to what its client allowed.
+ * @param price null where nothing is charged
+ * @param changed whether another price may be proposed for it
+ */
+export function revenueOf(row: LedgerRow, price: Price | null, changed: boolean): number {
+  if (!price) return 0
+  if (!changed) {
+    const { input, output } = ratesAt(price, row.input_tokens)
+    if (row.price_input === input && row.price_output === output) return row.cost
+  }
+  return cost(row, price)
+}
+
+/** What the provider charges for a row, nano-USD; undefined where that is not known. @param rates those that are proposed */
+export function providerCostOf(row: LedgerRow, rates: CostRates | undefined): number | undefined {
+  if (row.provider_cost === undefined || !rates) return row.provider_cost
+  const requests = row.rounds ?? 1
+  return costAt(rates, {
+    requests,
+    prompt: row.provider_input ?? row.input_tokens,
+    cached: row.provider_cached ?? 0,
+    cacheWrite: row.provider_cache_write ?? 0,
+    cacheWriteHour: row.provider_cache_write_1h ?? 0,
+    output: row.provider_output ?? row.output,
+    // Where there are several requests, the gateway has searched, and not the provider.
+    searches: requests === 1 ? row.searches : 0,
+    ...(row.service_tier && { tier: row.service_tier }),
+  })
+}
+
+/** What its exchange consumed. @param billed nano-USD */
+export function consumedOf(row: LedgerRow, billed: number, price: Price | null): Consumed {
+  const wasBilled = row.input > 0 || row.output > 0
+  // A row says that its provider costs nothing where none got the prompt.
+  const taken = wasBilled || row.outcome === 'lost' || row.provider !== '' || row.provider_cost === undefined
+  if (!taken) return { usage: ZERO_USAGE, sent: 0, billed, unbilled: 0 }
+  const output = Math.max(row.output, row.counted_output ?? 0)
+  const usage = { ...ZERO_USAGE, input: row.input_tokens, cached: row.cached, cacheWrite: row.cacheWrite, output }
+  const left = row.outcome === 'client_gone' && price !== null
+  return {
+    usage,
+    sent: Math.max(row.input, row.input_tokens, row.counted_input ?? 0),
+    billed,
+    unbilled: left ? Math.max(0, cost(usage, price) - billed) : 0,
+  }
+}
