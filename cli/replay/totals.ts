@@ -98,7 +98,8 @@ export class Totals {
   /** Those with the highest revenue come first. */
   get models(): ModelTotals[] {
     return [...this.#models.values()].sort(
-      (a, b) => b.before.revenue - a.before.revenue || b.before.requests - a.before.requests || byText(a.model, b.model),
+      (a, b) =>
+        b.before.revenue - a.before.revenue || b.before.requests - a.before.requests || byText(a.model, b.model),
     )
   }
 }
