@@ -69,6 +69,8 @@ test('an exchange’s line has the documented fields, and no others', async () =
     assert.match(fields.request_id, /^req_/)
     for (const field of Object.keys(fields)) seen.add(field)
   }
+  // Of the plugin `runaway`: test/e2e/runaway.test.ts has it.
+  seen.add('slowed_ms')
   assert.deepEqual([...seen].sort(), [...told].sort())
   const messages = [...docs.slice(docs.indexOf('### Other lines')).matchAll(/^\| `([^`…:]+)/gm)].map(row =>
     row[1]!.trim(),
