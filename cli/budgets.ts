@@ -14,6 +14,7 @@ import { threadsBudget } from '../meter/index.ts'
 import { platformBudget } from '../plugins/admission/platform.ts'
 import { recallBudget } from '../plugins/conversation/memory.ts'
 import { fetchingBudget } from '../plugins/media/index.ts'
+import { receiptsBudget } from '../plugins/own-receipts.ts'
 import { usageBudget } from '../plugins/own-usage.ts'
 import { missesBudget } from '../plugins/shared/directory.ts'
 import { preparationBudget } from '../plugins/shared/preparation.ts'
@@ -150,6 +151,15 @@ export const budgets: readonly Budget[] = [
   ...[missesBudget, preparationBudget, loopSlices, longWork],
   ...bodyBudgets,
   ...[recentBudget, threadsBudget, recallBudget, fetchingBudget, unsentBudget, platformBudget],
-  ...[queueBudget, sentBudget, replyReadsBudget, rememberedBudget, patternsBudget, usageBudget, readableBudget],
+  ...[
+    queueBudget,
+    sentBudget,
+    replyReadsBudget,
+    rememberedBudget,
+    patternsBudget,
+    usageBudget,
+    receiptsBudget,
+    readableBudget,
+  ],
   ...ruled,
 ]

@@ -39,6 +39,18 @@ export const VERBS: Record<string, { summary: string; load(): Promise<Verb> }> =
     summary: 'Sums the ledger: who used what, and what it cost.',
     load: async () => (await import('./usage.ts')).usage,
   },
+  statement: {
+    summary: 'Writes the signed statement of a month.',
+    load: async () => (await import('./statement.ts')).statement,
+  },
+  verify: {
+    summary: 'Checks receipts and statements offline.',
+    load: async () => (await import('./verify.ts')).verify,
+  },
+  receipts: {
+    summary: 'Gives receipts a new key: `receipts rotate`.',
+    load: async () => (await import('./receipts.ts')).receipts,
+  },
   ledger: {
     summary: 'Ships the ledger to PostgreSQL or files: `ledger ship`.',
     load: async () => (await import('./ledger.ts')).ledger,

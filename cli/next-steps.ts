@@ -40,6 +40,8 @@ export const NEXT_STEPS: Record<ErrorCode, string> = {
   streaming_not_available: 'Send the request without `stream`, or ask the operator.',
   model_not_found: 'Use an id of `GET /v1/models`. Operators: a model without a price is not served.',
   response_not_found: 'Keep what you need of a response; `store: false` and `conversation.retain` say what is stored.',
+  receipt_not_found:
+    'Use the `x-request-id` of a reply, with a key of the organization that sent the request, once the reply has ended.',
   not_found: 'Correct the path.',
   method_not_allowed: 'Use a method of the `Allow` header.',
   request_body_timeout: 'Send the body faster, then retry.',

@@ -23,7 +23,7 @@ import { checkSearchers, SIMULATED_SEARCH, warnOfNoSearch } from './searches.ts'
 import { checkSectionNames, namedEntries, readSections } from './sections.ts'
 import { checkSecret, readPlatform, readServer } from './server.ts'
 import { type ConfigError, type ConfigSource, readSource } from './source.ts'
-import { checkBounds, checkLedger, checkWorkers, readLedger, readStore } from './store.ts'
+import { checkBounds, checkLedger, checkWorkers, readLedger, readReceipts, readStore } from './store.ts'
 import type { GatewayConfig } from './types.ts'
 import { ready } from './validate.ts'
 import { readOptionSections } from './version-1.ts'
@@ -159,6 +159,7 @@ async function readAll(
   if (server && store) checkWorkers(server, store, report)
   if (server && store) warnOfDemoKey(server, organizations, report)
   if (sections.ledger && store) checkLedger(sections.ledger, store, report)
+  const receipts = sections.receipts && store && readReceipts(sections.receipts, store, source, report)
   const platform = sections.platform && readPlatform(sections.platform, report)
   warnOfComputedCaps(models, organizations, dialects, report)
   await checkFiles(server, providers, options.readFile, report)
@@ -170,7 +171,7 @@ async function readAll(
   checkSearchers(oldOptions, pipelines, plugins, searchers, report)
   warnOfNoSearch(models, pipelines, plugins, report)
   if (sections.secret !== undefined) checkSecret(sections.secret, report)
-  if (report.errors.length > 0 || !server || !store || !platform) return undefined
+  if (report.errors.length > 0 || !server || !store || !platform || !receipts) return undefined
 
   const config: GatewayConfig = {
     // No section is missing here: a section with a fault has added an error, and the function has returned above.
@@ -180,6 +181,7 @@ async function readAll(
     store,
     platform,
     ledger: readLedger(sections.ledger!, store, source),
+    receipts,
     pipelines,
     routes,
     plugins: files,

@@ -710,6 +710,21 @@ export const ledger = object(
   { default: {}, description: 'One row for each admitted request.' },
 )
 
+export const receipts = object(
+  {
+    folder: file(
+      'Folder with the keys, as PEM files, that the gateway makes; `sluice receipts rotate` adds one. Not set: `receipt-keys` beside the store.',
+    ),
+    keys: list(
+      secretText('An Ed25519 key as PEM.', { minLength: 1 }),
+      'The keys, for gateways that share no folder: the first one, a private key, signs; public keys of before follow. Not with `folder`.',
+      { default: [] },
+    ),
+  },
+  [],
+  { default: {}, description: 'What receipts and statements are signed with.' },
+)
+
 export const directory = object(
   {
     cache: count(
@@ -927,6 +942,7 @@ const sections = {
   retired,
   directory,
   ledger,
+  receipts,
   log,
 }
 export const SECTIONS: Record<string, Schema> = sections
@@ -972,5 +988,6 @@ export const SECTION_ORDER = [
   'retired',
   'directory',
   'ledger',
+  'receipts',
   'log',
 ]

@@ -1,4 +1,5 @@
 /** Reads `store` and `ledger`, and checks what the other sections ask of a store. */
+import { dirname, join } from 'node:path'
 import type { PipelineEntry } from '../core/engine/chain.ts'
 import type { StoreBound } from '../core/plugin.ts'
 import type { PluginCatalog } from './check-chain.ts'
@@ -31,6 +32,29 @@ export function readLedger(
   const folder = /^file:(.+)$/s.exec(ledger.ship?.to ?? '')?.[1]
   if (!ledger.ship || folder === undefined) return ledger
   return { ...ledger, ship: { ...ledger.ship, to: `file:${source.resolvePath(['ledger', 'ship', 'to'], folder)}` } }
+}
+
+/**
+ * The keys of receipts: those of the list, or of a folder that is beside the data of the store unless one is named.
+ * Gateways on one Redis share no folder unless they say so.
+ */
+export function readReceipts(
+  { folder, keys }: Sections['receipts'],
+  { url }: GatewayConfig['store'],
+  source: ConfigSource,
+  report: Report,
+): GatewayConfig['receipts'] {
+  if (folder !== undefined && keys.length > 0)
+    report.error(['receipts'], 'name a folder or list keys, and not both: the folder has its own keys')
+  if (keys.length > 0) return { folder: null, keys, fault: null }
+  if (folder !== undefined) return { folder: source.resolvePath(['receipts', 'folder'], folder), keys, fault: null }
+  const beside = /^local:(.+)$/s.exec(url)?.[1] ?? (/^sqlite:(?!:memory:)(.+)$/s.exec(url) && dirname(url.slice(7)))
+  if (beside) return { folder: join(beside, 'receipt-keys'), keys, fault: null }
+  const shared = !url.startsWith('sqlite:')
+  const fault = shared
+    ? 'gateways that share this store have to sign with the same keys: list them in receipts.keys, or name a folder that all of them share in receipts.folder'
+    : null
+  return { folder: null, keys, fault }
 }
 
 /** A look for new rows, and a try to reach a target that is out, cost something; more often than this is a mistake. */

@@ -25,7 +25,7 @@ import type {
   server,
 } from './schema.ts'
 
-export interface GatewayConfig extends Omit<Sections, 'server' | 'store' | 'plugins' | 'retired'> {
+export interface GatewayConfig extends Omit<Sections, 'server' | 'store' | 'plugins' | 'retired' | 'receipts'> {
   /** Absolute paths of the main file and of every file that it includes; all are watched. */
   files: string[]
   server: ServerConfig
@@ -39,6 +39,17 @@ export interface GatewayConfig extends Omit<Sections, 'server' | 'store' | 'plug
   plans: Record<string, PlanConfig>
   organizations: Record<string, OrganizationConfig>
   retired: RetiredConfig
+  receipts: ReceiptsConfig
+}
+
+/** Where the keys of receipts are. */
+export interface ReceiptsConfig {
+  /** Absolute path; null where there is none: the keys are those of the list, or are made in memory. */
+  folder: string | null
+  /** PEM; the first one signs. Empty: those of the folder. */
+  keys: string[]
+  /** What cannot work: gateways that share this store would have keys of their own. Null: all is well. */
+  fault: string | null
 }
 
 /** Plans and models that are taken away from accounts of the store on purpose. */

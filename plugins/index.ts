@@ -2,6 +2,7 @@
 import type { Plugin } from '../core/plugin.ts'
 import { admission } from './admission/index.ts'
 import { auth } from './auth.ts'
+import { bodyDigestPlugin } from './body-digest.ts'
 import { compaction } from './compaction/index.ts'
 import { conversationPlugin } from './conversation/index.ts'
 import { countTokens } from './count-tokens.ts'
@@ -13,9 +14,11 @@ import { modelAccess } from './model-access/index.ts'
 import { models } from './models.ts'
 import { otel } from './otel/index.ts'
 import { ownLimits } from './own-limits.ts'
+import { ownReceipts } from './own-receipts.ts'
 import { ownUsage } from './own-usage.ts'
 import { proxy } from './proxy/index.ts'
 import { quote } from './quote.ts'
+import { receiptKeysPlugin } from './receipt-keys.ts'
 import { retainedResponses } from './retained-responses/index.ts'
 import { routing } from './routing.ts'
 import { tokenEstimate } from './token-estimate.ts'
@@ -25,7 +28,7 @@ import { usageCapture } from './usage-capture.ts'
 import { validation } from './validation.ts'
 import { webSearch } from './web-search/index.ts'
 
-/** In the order of the reference pipeline, then the other terminals, then `otel`. */
+/** In the order of the reference pipeline, then the other terminals, then what no pipeline has by itself. */
 export const plugins: readonly Plugin[] = [
   auth,
   validation,
@@ -48,9 +51,12 @@ export const plugins: readonly Plugin[] = [
   embeddings,
   ownUsage,
   ownLimits,
+  ownReceipts,
+  receiptKeysPlugin,
   quote,
   proxy,
   otel,
+  bodyDigestPlugin,
 ]
 
 /** By the name that a pipeline uses. */

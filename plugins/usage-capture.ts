@@ -17,6 +17,7 @@ import { TokenCounter } from '../meter/index.ts'
 import { sideOf } from './shared/provider-side.ts'
 import { RoundsUsage } from './shared/rounds-usage.ts'
 import {
+  bodyDigest,
   callReport,
   consumption,
   identity,
@@ -87,6 +88,7 @@ export const usageCapture = definePlugin({
         const price = priceOf(x)
         const received = x.peek(receivedBytes)
         const tagged = tagsOf(x)
+        const digest = x.peek(bodyDigest)
         const row = {
           request_id: x.id,
           provider: report?.served?.provider ?? report?.instead?.by ?? '',
@@ -101,6 +103,7 @@ export const usageCapture = definePlugin({
           ...(price && priceOn(price, promptOf(x))),
           output_reserved: reserved.output,
           code: settlement.error?.code ?? '',
+          ...(digest !== undefined && { body_digest: digest }),
         }
         // A reply of one body counts as delivered, and is sent once the row is written.
         const unsent = settlement.delivered && x.peek(conversation)?.stream === false

@@ -114,6 +114,13 @@ export const ERRORS = {
     fault: 'client',
     docs: 'The response is unknown, expired, deleted or another organization’s.',
   },
+  receipt_not_found: {
+    status: 404,
+    type: 'not_found_error',
+    retriable: false,
+    fault: 'client',
+    docs: 'The exchange is unknown, has not ended, or is another organization’s.',
+  },
   not_found: { status: 404, type: 'not_found_error', retriable: false, fault: 'client', docs: 'No such path.' },
   method_not_allowed: {
     status: 405,

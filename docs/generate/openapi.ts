@@ -84,6 +84,9 @@ export function openApi(): Json {
       '/v1/models/{id}': { get: MODEL },
       '/v1/usage': { get: USAGE },
       '/v1/limits': { get: LIMITS },
+      '/v1/receipts': { get: STATEMENT },
+      '/v1/receipts/{id}': { get: RECEIPT },
+      '/v1/receipts/keys': { get: RECEIPT_KEYS },
     },
     components: {
       securitySchemes: {
@@ -365,6 +368,45 @@ const LIMITS: Json = {
   },
 }
 
+const TURNED_ON = 'Where the operator has turned receipts on.'
+
+const STATEMENT: Json = {
+  operationId: 'showStatement',
+  summary: 'The signed statement of a month: a receipt a line',
+  description: `${TURNED_ON} Each answer takes one from the bucket of counts of tokens.`,
+  parameters: [{ ...question('month', 'A UTC month, `2026-11`.'), required: true }],
+  responses: {
+    '200': {
+      description: 'The lines, each a JSON object: the head, the receipts, and the signed end.',
+      headers: LIMITED,
+      content: { 'application/x-ndjson': { schema: text } },
+    },
+    ...failures(errorReply.name, status => status === 400 || LOOKS(status)),
+  },
+}
+
+const RECEIPT: Json = {
+  operationId: 'retrieveReceipt',
+  summary: 'The signed receipt of a request, by its X-Request-Id',
+  description: `${TURNED_ON} Each answer takes one from the bucket of counts of tokens.`,
+  parameters: BY_ID,
+  responses: {
+    '200': { description: 'The receipt.', headers: LIMITED, content: json('Receipt') },
+    ...failures(errorReply.name, status => status === 404 || LOOKS(status)),
+  },
+}
+
+const RECEIPT_KEYS: Json = {
+  operationId: 'listReceiptKeys',
+  summary: 'The public keys that receipts are verified with',
+  description: TURNED_ON,
+  security: [],
+  responses: {
+    '200': { description: 'A JSON Web Key Set.', headers: ID, content: json('ReceiptKeys') },
+    ...failures(errorReply.name, status => status === 500),
+  },
+}
+
 /** One entry for each status of the error table, with its codes. */
 function failures(schema: string, wanted: (status: number) => boolean): Json {
   const codes = new Map<number, [string, string][]>()
@@ -476,6 +518,31 @@ const OTHERS: Json = {
         ...{ limit: count, used: count, remaining: count },
         resets_at: orNull(text),
         binds: { type: 'boolean' },
+      }),
+    ),
+  }),
+  Receipt: shape(
+    {
+      ...{ object: exactly('receipt'), version: exactly(1), request_id: text, time: text },
+      ...{ organization: text, key: text, surface: text, model: text, outcome: text },
+      body_sha256: orNull(text),
+      tags: map(text),
+      usage: shape({
+        ...{ input_tokens: count, cached_tokens: count, cache_write_tokens: count, output_tokens: count },
+        ...{ reasoning_tokens: count, searches: count, estimated: { type: 'boolean' } },
+      }),
+      billing: text,
+      price: orNull(shape({ book: text, used: text, input_pico_usd: count, output_pico_usd: count })),
+      cost_nano_usd: count,
+      signature: shape({ key: text, value: text }),
+    },
+    ['tags'],
+  ),
+  ReceiptKeys: shape({
+    keys: array(
+      shape({
+        ...{ kty: exactly('OKP'), crv: exactly('Ed25519'), x: text, kid: text },
+        ...{ use: exactly('sig'), alg: exactly('EdDSA') },
       }),
     ),
   }),

@@ -207,6 +207,9 @@ export const providerSide = slot<ProviderSide>('providerSide')
 /** Filled by `upstream` when an attempt has answered: `served` of `callReport`, for plugins written for 0.1. */
 export const servedBy = slot<Backend>('servedBy')
 
+/** Filled by `body-digest`: SHA-256 of the body in hex. */
+export const bodyDigest = slot<string>('bodyDigest')
+
 /**
  * For how long a request was made to wait on purpose, in milliseconds. A plugin that does so fills it, such as
  * `runaway`: log, trace and metrics have it.

@@ -14,6 +14,7 @@ import type { RetryBudgets } from '../upstream/retry-budget.ts'
 import type { Accounts, Directory } from './directory.ts'
 import type { Preparation } from './preparation.ts'
 import type { ReadableStreams } from './readable.ts'
+import type { ReceiptKeys } from './receipt-keys.ts'
 import type { RecentConversations } from './recent.ts'
 import type { Unsent } from './unsent.ts'
 
@@ -39,5 +40,7 @@ export const mediaGateKey: SharedKey<FairGate> = { name: 'media.fetching' }
 export const backendsKey: SharedKey<Backends> = { name: 'upstream.backends' }
 export const poolsKey: SharedKey<Pools> = { name: 'upstream.pools' }
 export const retriesKey: SharedKey<RetryBudgets> = { name: 'upstream.retries' }
+/** Made by `receiptKeys`: the keys of receipts, by configuration. */
+export const receiptKeysKey: SharedKey<Map<string, ReceiptKeys>> = { name: 'receipt-keys' }
 /** Made by `sharedTicker`: what checks the clocks of running calls. */
 export const tickerKey: SharedKey<Ticker> = { name: 'ticker' }

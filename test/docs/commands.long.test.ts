@@ -10,6 +10,7 @@ import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
+import { parse, stringify } from 'yaml'
 import { startSimulator } from '../../providers/simulator/server.ts'
 import { findProgram } from '../ensure-deps.ts'
 import { eventually } from '../eventually.ts'
@@ -34,6 +35,9 @@ const ELSEWHERE: readonly [RegExp, string][] = [
 const isElsewhere = (command: string) => ELSEWHERE.some(([pattern]) => pattern.test(command))
 /** test/e2e/plugins.test.ts follows that page, in the folder that it describes. */
 const FOLLOWED_ELSEWHERE = new Set(['docs/plugins.md'])
+
+/** Their first block of YAML is in the configuration. */
+const CONFIGURED = new Set(['docs/receipts.md'])
 
 /** Runs until it is stopped. */
 const SERVES = /^(?:npm start|npx sluice start\b.*)$/
@@ -76,6 +80,15 @@ class Checkout {
     const free = async (address: string) => this.addresses.set(address, `127.0.0.1:${await freePort()}`)
     for (const address of ['127.0.0.1:8080', '127.0.0.1:9090']) await free(address)
     writeFileSync(join(this.dir, 'gateway.yaml'), this.here(QUICKSTART))
+  }
+
+  /** Adds what a page says to add to the configuration. */
+  add(text: string): void {
+    const file = join(this.dir, 'gateway.yaml')
+    const config = parse(readFileSync(file, 'utf8'))
+    for (const [name, section] of Object.entries<any>(parse(text)))
+      config[name] = Array.isArray(section) ? [...config[name], ...section] : { ...config[name], ...section }
+    writeFileSync(file, stringify(config))
   }
 
   here(text: string): string {
@@ -170,6 +183,8 @@ function follow(page: PageText): void {
   describe(page.file, () => {
     const checkout = new Checkout()
     before(() => checkout.configure())
+    if (CONFIGURED.has(page.file))
+      before(() => checkout.add(page.blocks.find(({ language }) => language === 'yaml')!.text))
     after(() => checkout.remove())
     if (page.text.includes(DATABASE) && !skipWithoutPostgres) {
       let server: PostgresServer

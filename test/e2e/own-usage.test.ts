@@ -160,7 +160,7 @@ test('both take from the bucket of counts, and nothing from completions', async 
     assert.deepEqual([status, body.error.code], [429, 'requests_limit_exceeded'])
     assert.match(
       body.error.message,
-      /looks at usage and limits, and streams read again per minute of this organization/,
+      /looks at usage, limits and receipts, and streams read again per minute of this organization/,
     )
   }
   assert.ok(refused > 0)

@@ -1,0 +1,254 @@
+/** Checks receipts and statements without a gateway: signatures, the chain, totals, and amounts against their counts. */
+import type { KeyObject } from 'node:crypto'
+import { canonical, faultOf, type Receipt, type Signed } from '../plugins/shared/receipt.ts'
+import {
+  chained,
+  chainOf,
+  monthOf,
+  type StatementEnd,
+  type StatementHead,
+  type StatementLine,
+  Totals,
+} from '../plugins/shared/statement.ts'
+
+export interface Fault {
+  /** From 1. */
+  line: number
+  request_id?: string
+  fault: string
+}
+
+/** What a file came to. */
+export interface Checked {
+  /** Null: the file has receipts alone, so nobody can tell whether one is missing. */
+  statement: StatementHead | null
+  receipts: number
+  cost_nano_usd: number
+  /** Ids of the keys that fit. */
+  keys: string[]
+  faults: Fault[]
+}
+
+/** This many lines are checked together, on the threads of Node's pool. */
+const TOGETHER = 64
+const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+const LINE_FEED = 10
+
+/** The lines of a file, without their line feeds. What follows the last line feed is the last one, `whole: false`. */
+async function* linesOf(file: AsyncIterable<Uint8Array>): AsyncGenerator<{ bytes: Buffer; whole: boolean }> {
+  let rest: Buffer[] = []
+  for await (const piece of file) {
+    let bytes = Buffer.from(piece.buffer, piece.byteOffset, piece.byteLength)
+    for (let at = bytes.indexOf(LINE_FEED); at >= 0; at = bytes.indexOf(LINE_FEED)) {
+      yield { bytes: Buffer.concat([...rest, bytes.subarray(0, at)]), whole: true }
+      rest = []
+      bytes = bytes.subarray(at + 1)
+    }
+    if (bytes.length > 0) rest.push(bytes)
+  }
+  if (rest.length > 0) yield { bytes: Buffer.concat(rest), whole: false }
+}
+
+/**
+ * Checks a statement, or a file with a receipt a line.
+ * @param found called with each receipt that is as it was signed
+ */
+export async function checkFile(
+  file: AsyncIterable<Uint8Array>,
+  keys: ReadonlyMap<string, KeyObject>,
+  found: (receipt: Receipt) => void = () => {},
+): Promise<Checked> {
+  const check = new Check(keys, found)
+  let together: Promise<void>[] = []
+  let line = 0
+  for await (const { bytes, whole } of linesOf(file)) {
+    line++
+    const value = check.read(bytes, line, whole)
+    if (value === undefined) continue
+    together.push(check.take(value, line))
+    if (together.length < TOGETHER) continue
+    await Promise.all(together)
+    together = []
+  }
+  await Promise.all(together)
+  return check.end(line)
+}
+
+type Value = Record<string, any>
+
+class Check {
+  readonly #keys: ReadonlyMap<string, KeyObject>
+  readonly #found: (receipt: Receipt) => void
+  readonly #faults: Fault[] = []
+  readonly #totals = new Totals()
+  readonly #fitting = new Set<string>()
+  readonly #ids = new Set<string>()
+  #head: StatementHead | null = null
+  #chain = ''
+  #ended = false
+
+  constructor(keys: ReadonlyMap<string, KeyObject>, found: (receipt: Receipt) => void) {
+    this.#keys = keys
+    this.#found = found
+  }
+
+  #fault(line: number, fault: string, request_id?: string): void {
+    this.#faults.push({ line, ...(request_id !== undefined && { request_id }), fault })
+  }
+
+  /** The value of a line; undefined when it has none. */
+  read(bytes: Buffer, line: number, whole: boolean): Value | undefined {
+    let text: string
+    let value: unknown
+    try {
+      text = UTF8.decode(bytes)
+      value = JSON.parse(text)
+    } catch {
+      this.#fault(line, 'it is no JSON: the line was changed, or is cut')
+      return undefined
+    }
+    if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+      this.#fault(line, 'it is no JSON object')
+      return undefined
+    }
+    const { object } = value as Value
+    // Who prints a single receipt anew changes nothing of it. A statement is kept to its bytes.
+    const single = this.#head === null && object === 'receipt'
+    if (!single && (JSON.stringify(value) !== text || !whole)) this.#fault(line, 'it is not as it was written')
+    return value
+  }
+
+  /** Takes a line. What goes by the order of lines is done before this returns its promise. */
+  take(value: Value, line: number): Promise<void> {
+    if (line === 1 && value['object'] === 'statement') return this.#begins(value as StatementHead, line)
+    if (this.#head === null) return this.#receipt(value, line)
+    if (this.#ended) {
+      this.#fault(line, 'it stands behind the end of the statement')
+      return DONE
+    }
+    if (value['object'] === 'statement_end') return this.#ends(value as Signed<StatementEnd>, line)
+    return this.#line(value as StatementLine, line)
+  }
+
+  #begins(head: StatementHead, line: number): Promise<void> {
+    this.#head = head
+    this.#chain = chainOf(head)
+    if (head.version !== 1) this.#fault(line, 'the statement is of a later release, which has to check it')
+    if (typeof head.month !== 'string' || !monthOf(head.month)) this.#fault(line, 'the statement names no month')
+    return DONE
+  }
+
+  #line({ n, receipt, chain, ...more }: StatementLine, line: number): Promise<void> {
+    if (!isReceipt(receipt) || typeof chain !== 'string' || Object.keys(more).length > 0) {
+      this.#fault(line, 'it is no line of a statement')
+      return DONE
+    }
+    const { request_id } = receipt
+    const expected = this.#totals.receipts + 1
+    if (n !== expected) {
+      const missing = Number.isSafeInteger(n) && n > expected ? n - expected : 0
+      this.#fault(
+        line,
+        missing > 0
+          ? `${missing === 1 ? 'a line is' : `${missing} lines are`} missing before it`
+          : 'it is out of place',
+        request_id,
+      )
+    }
+    if (chained(this.#chain, receipt) !== chain && n === expected)
+      this.#fault(line, 'it does not follow from the line before: one of them was changed, moved or added', request_id)
+    // What follows is held against what this line says, so that one fault is told once.
+    this.#chain = chain
+    this.#add(receipt, line)
+    if (Number.isSafeInteger(n) && n > 0) this.#totals.receipts = n
+    return this.#receipt(receipt, line)
+  }
+
+  /** Adds what the statement's end adds up. */
+  #add(receipt: Receipt, line: number): void {
+    const { organization, key, month } = this.#head!
+    const { since, until } = monthOf(month) ?? { since: 0, until: Number.POSITIVE_INFINITY }
+    const time = Date.parse(receipt.time)
+    const elsewhere = receipt.organization !== organization || (key !== null && receipt.key !== key)
+    if (elsewhere || !(time >= since && time < until))
+      this.#fault(line, 'it belongs to another statement', receipt.request_id)
+    if (this.#ids.has(receipt.request_id)) this.#fault(line, 'the receipt is there twice', receipt.request_id)
+    this.#ids.add(receipt.request_id)
+    this.#totals.add(receipt)
+  }
+
+  async #receipt(receipt: Value, line: number): Promise<void> {
+    if (!isReceipt(receipt)) return this.#fault(line, 'it is no receipt')
+    const { request_id, version, signature } = receipt
+    if (this.#head === null) this.#totals.add(receipt)
+    const fault =
+      version === 1 ? await this.#signatureFault(receipt) : 'the receipt is of a later release, which has to check it'
+    if (fault !== null) return this.#fault(line, fault, request_id)
+    this.#fitting.add(signature.key)
+    const amount = amountFault(receipt)
+    if (amount !== null) this.#fault(line, amount, request_id)
+    this.#found(receipt)
+  }
+
+  async #ends(end: Signed<StatementEnd>, line: number): Promise<void> {
+    this.#ended = true
+    const totals = { ...this.#totals }
+    const chain = this.#chain
+    const fault = await this.#signatureFault(end)
+    if (fault !== null) return this.#fault(line, fault)
+    this.#fitting.add(end.signature.key)
+    const { receipts, cost_nano_usd, input_tokens, output_tokens } = end
+    if (receipts !== totals.receipts)
+      return this.#fault(line, `the statement had ${receipts} receipts, and the file has ${totals.receipts}`)
+    if (chain !== end.chain) this.#fault(line, 'lines were changed, moved or added: the chain does not lead here')
+    if (canonical(totals) !== canonical({ receipts, cost_nano_usd, input_tokens, output_tokens }))
+      this.#fault(line, `the receipts come to ${totals.cost_nano_usd} nano-USD, and the statement to ${cost_nano_usd}`)
+  }
+
+  async #signatureFault(object: Value): Promise<string | null> {
+    const members = Object.keys(object['signature'] ?? {})
+    if (members.length > 2) return 'its signature has further members'
+    return faultOf(object, this.#keys)
+  }
+
+  end(line: number): Checked {
+    if (line === 0) this.#fault(1, 'the file is empty')
+    if (this.#head !== null && !this.#ended)
+      this.#fault(line, 'the statement has no end: it is cut, and its last receipts are missing')
+    const { receipts, cost_nano_usd } = this.#totals
+    this.#faults.sort((a, b) => a.line - b.line)
+    return { statement: this.#head, receipts, cost_nano_usd, keys: [...this.#fitting].sort(), faults: this.#faults }
+  }
+}
+
+const DONE = Promise.resolve()
+
+/** Whether a value has what a receipt has, so that it can be added up. */
+function isReceipt(value: unknown): value is Signed<Receipt> {
+  const { object, request_id, time, usage, price, cost_nano_usd } = (value ?? {}) as Partial<Receipt>
+  const counts = [usage?.input_tokens, usage?.output_tokens, usage?.cache_write_tokens, cost_nano_usd]
+  if (price) counts.push(price.input_pico_usd, price.output_pico_usd)
+  return (
+    object === 'receipt' &&
+    typeof request_id === 'string' &&
+    typeof time === 'string' &&
+    price !== undefined &&
+    counts.every(count => Number.isSafeInteger(count) && count! >= 0)
+  )
+}
+
+/**
+ * Whether a receipt costs more than its counts at its price. Less is no fault: input from a cache costs less, and a
+ * prepaid account, or a request that its client bounded, is billed no more than was set aside. Writes to a cache may
+ * cost more than input, by a rate that a receipt does not tell.
+ */
+export function amountFault({ price, usage, cost_nano_usd: cost }: Receipt): string | null {
+  if (price === null) return cost === 0 ? null : 'it has a cost and no price'
+  if (usage.cache_write_tokens > 0) return null
+  const pico =
+    BigInt(usage.input_tokens) * BigInt(price.input_pico_usd) +
+    BigInt(usage.output_tokens) * BigInt(price.output_pico_usd)
+  // A cost is rounded once, and that of a request that was compacted twice.
+  const most = Number(pico / 1000n) + 2
+  return cost > most ? `it costs ${cost} nano-USD; its counts at its price come to ${Number(pico / 1000n)}` : null
+}

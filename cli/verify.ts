@@ -1,0 +1,207 @@
+/** `sluice verify`: checks receipts and statements offline, and counts the bodies again that their customer has kept. */
+import { createHash, type KeyObject } from 'node:crypto'
+import { createReadStream, existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { parseArgs } from 'node:util'
+import { formatUsd } from '../core/canon/money.ts'
+import type { Receipt } from '../plugins/shared/receipt.ts'
+import { keysOf } from '../plugins/shared/receipt.ts'
+import { tokenCount } from './arguments.ts'
+import type { Verb } from './main.ts'
+import { type Checked, checkFile, type Fault } from './statement-check.ts'
+import { Failure, fold, type Terminal, UsageError } from './terminal.ts'
+
+const HELP = `Usage: sluice verify FILE [--keys KEYS] [--bodies FOLDER]
+
+Checks a receipt, or the statement of a month, without a gateway: that each
+receipt is as it was signed, that none is missing, and that they add up.
+
+  --keys KEYS            the keys that the gateway publishes, as a file:
+                         curl URL/v1/receipts/keys -o receipt-keys.json
+                         (default: receipt-keys.json beside FILE)
+  --bodies FOLDER        bodies of requests, each as it was sent, a file each:
+                         finds their receipts, and counts their tokens again
+  --image-tokens N       least tokens of an image at this gateway (default 85)
+  --document-tokens N    least tokens of a document (default 1500)
+  --json                 for programs
+
+The exit code is 1 when something is wrong.
+`
+
+/** A single receipt may be printed over several lines; a longer file is read line by line. */
+const MOST_OF_ONE = 64 * 1024
+/** Faults that are listed. */
+const MOST_FAULTS = 20
+const NEAR = 'receipt-keys.json'
+
+/** What came of a body. `null` where nothing can be said. */
+interface Counted {
+  file: string
+  receipts: string[]
+  tokens: number | null
+  agrees: boolean | null
+  said: string
+}
+
+export const verify: Verb = {
+  summary: 'Checks receipts and statements offline.',
+  help: HELP,
+  async run(args, terminal) {
+    const { values, positionals } = parseArgs({
+      args,
+      options: {
+        keys: { type: 'string' },
+        bodies: { type: 'string' },
+        'image-tokens': { type: 'string' },
+        'document-tokens': { type: 'string' },
+        json: { type: 'boolean', default: false },
+      },
+      allowPositionals: true,
+    })
+    const [file, ...more] = positionals
+    if (file === undefined || more.length > 0) throw new UsageError('name one file: a receipt, or a statement')
+    const media = {
+      image_tokens: tokenCount(values['image-tokens'], '--image-tokens') ?? 85,
+      document_tokens: tokenCount(values['document-tokens'], '--document-tokens') ?? 1500,
+    }
+    if (!existsSync(file)) throw new Failure(`there is no file ${file}`)
+    const keys = readKeys(file, values.keys)
+    const bodies = values.bodies === undefined ? null : readBodies(values.bodies)
+    const byDigest = new Map<string, Receipt[]>()
+    const keep = (receipt: Receipt): void => {
+      const digest = receipt.body_sha256
+      if (digest === null || !bodies?.has(digest)) return
+      const known = byDigest.get(digest)
+      if (known) known.push(receipt)
+      else byDigest.set(digest, [receipt])
+    }
+    const checked = await checkFile(piecesOf(file), keys, keep)
+    const counted = bodies && (await countAll(bodies, byDigest, media))
+    const well = checked.faults.length === 0 && (counted ?? []).every(({ agrees }) => agrees !== false)
+    if (values.json)
+      terminal.out(JSON.stringify({ ok: well, ...checked, ...(counted && { bodies: counted }) }, null, 2))
+    else tell(checked, counted, terminal)
+    return well ? 0 : 1
+  },
+}
+
+/** @throws Failure, which says how to get the keys */
+function readKeys(file: string, named: string | undefined): Map<string, KeyObject> {
+  const path = named ?? join(dirname(file), NEAR)
+  let text: string
+  try {
+    text = readFileSync(path, 'utf8')
+  } catch (error) {
+    const why = (error as NodeJS.ErrnoException).code === 'ENOENT' ? 'is not there' : 'cannot be read'
+    throw new Failure(
+      `the published keys are needed, and ${path} ${why}: curl URL/v1/receipts/keys -o ${path}, or name the file with --keys`,
+    )
+  }
+  try {
+    return keysOf(JSON.parse(text))
+  } catch (error) {
+    throw new Failure(`${path} is no file of published keys: ${(error as Error).message}`)
+  }
+}
+
+/** The file; a single receipt that was printed over several lines as one line. */
+async function* piecesOf(file: string): AsyncGenerator<Uint8Array> {
+  if (statSync(file).size > MOST_OF_ONE) return yield* createReadStream(file)
+  const bytes = readFileSync(file)
+  yield oneReceipt(bytes) ?? bytes
+}
+
+function oneReceipt(bytes: Buffer): Buffer | undefined {
+  try {
+    const value = JSON.parse(bytes.toString())
+    return value?.object === 'receipt' ? Buffer.from(JSON.stringify(value)) : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** The files of a folder, by the digests of what they hold. */
+function readBodies(folder: string): Map<string, string[]> {
+  const bodies = new Map<string, string[]>()
+  let names: string[]
+  try {
+    names = readdirSync(folder, { withFileTypes: true })
+      .filter(entry => entry.isFile())
+      .map(({ name }) => name)
+  } catch (error) {
+    throw new Failure(`${folder} cannot be read: ${(error as NodeJS.ErrnoException).code}`)
+  }
+  for (const name of names.sort()) {
+    const path = join(folder, name)
+    const digest = createHash('sha256').update(readFileSync(path)).digest('hex')
+    bodies.set(digest, [...(bodies.get(digest) ?? []), path])
+  }
+  return bodies
+}
+
+async function countAll(
+  bodies: ReadonlyMap<string, string[]>,
+  byDigest: ReadonlyMap<string, Receipt[]>,
+  media: { image_tokens: number; document_tokens: number },
+): Promise<Counted[]> {
+  const { recount } = await import('./recount.ts')
+  const all: Counted[] = []
+  for (const [digest, files] of bodies) {
+    const receipts = byDigest.get(digest) ?? []
+    const ids = receipts.map(({ request_id }) => request_id)
+    const [file] = files
+    const note = (tokens: number | null, agrees: boolean | null, said: string) =>
+      void all.push({ file: file!, receipts: ids, tokens, agrees, said })
+    if (receipts.length === 0) {
+      note(null, null, 'no receipt is of this body')
+      continue
+    }
+    const billed = receipts.filter(({ usage }) => usage.input_tokens > 0)
+    if (billed.length === 0) {
+      note(null, null, 'it was not billed')
+      continue
+    }
+    const counted = await recount(billed[0]!.surface, readFileSync(file!), media)
+    if (counted.tokens === null) note(null, null, counted.why)
+    else {
+      const other = billed.find(({ usage }) => usage.input_tokens !== counted.tokens)
+      if (!other) note(counted.tokens, true, `${counted.tokens} tokens, as billed`)
+      else {
+        const said = `it has ${counted.tokens} tokens, and ${other.usage.input_tokens} were billed (${other.request_id})`
+        note(
+          counted.tokens,
+          counted.unless === null ? false : null,
+          counted.unless ? `${said}; ${counted.unless}` : said,
+        )
+      }
+    }
+  }
+  return all
+}
+
+function tell(
+  { statement, receipts, cost_nano_usd, keys, faults }: Checked,
+  counted: Counted[] | null,
+  terminal: Terminal,
+) {
+  const whose = statement
+    ? `statement of ${statement.organization}${statement.key === null ? '' : `, key ${statement.key}`}, ${statement.month}, made ${statement.made_at}`
+    : 'receipts'
+  terminal.out(`${whose}: ${receipts} ${receipts === 1 ? 'receipt' : 'receipts'}, ${formatUsd(cost_nano_usd, 9)} USD`)
+  for (const key of keys) terminal.out(`signed with the key ${key}`)
+  for (const fault of faults.slice(0, MOST_FAULTS)) terminal.err(fold(told(fault), terminal.columns ?? 10_000))
+  if (faults.length > MOST_FAULTS) terminal.err(`and ${faults.length - MOST_FAULTS} faults more`)
+  if (faults.length === 0)
+    terminal.out(
+      statement
+        ? 'Each receipt is as it was signed, none is missing, and they add up.'
+        : 'Each receipt is as it was signed. Whether others are missing, a statement alone can tell.',
+    )
+  if (!counted) return
+  for (const { file, agrees, said } of counted) (agrees === false ? terminal.err : terminal.out)(`${file}: ${said}`)
+  const agreeing = counted.filter(({ agrees }) => agrees).length
+  terminal.out(`${agreeing} of ${counted.length} bodies were counted as they were billed.`)
+}
+
+const told = ({ line, request_id, fault }: Fault) =>
+  `line ${line}${request_id === undefined ? '' : `, ${request_id}`}: ${fault}`

@@ -1,0 +1,384 @@
+/** `sluice verify`: whatever is done to a statement is found, and a body that was kept is counted as it was billed. */
+import assert from 'node:assert/strict'
+import { createHash, generateKeyPairSync } from 'node:crypto'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, test } from 'node:test'
+import { main } from '../../cli/main.ts'
+import { recount } from '../../cli/recount.ts'
+import { amountFault, type Checked, checkFile } from '../../cli/statement-check.ts'
+import { cost } from '../../core/canon/money.ts'
+import type { LedgerRow } from '../../core/ports/store.ts'
+import { publishedOf, type Receipt, receiptOf, type SigningKey, signed } from '../../plugins/shared/receipt.ts'
+import { chained, statementLines } from '../../plugins/shared/statement.ts'
+import { Random } from '../random.ts'
+import { temporary } from '../stores/kit.ts'
+
+const pair = () => {
+  const { privateKey, publicKey } = generateKeyPairSync('ed25519')
+  const id = publishedOf(publicKey).kid
+  return { signing: { id, key: privateKey } satisfies SigningKey, published: publishedOf(publicKey), id, publicKey }
+}
+const ours = pair()
+const keys = new Map([[ours.id, ours.publicKey]])
+const HEAD = {
+  object: 'statement',
+  version: 1,
+  organization: 'acme',
+  key: null,
+  month: '2026-11',
+  made_at: '2026-12-01T00:00:00.000Z',
+} as const
+const NOVEMBER = Date.UTC(2026, 10, 1)
+const PRICE = { input: 1_250_000, output: 10_000_000 }
+
+function rowOf(random: Random, i: number): LedgerRow {
+  const usage = { input: random.below(5000), cached: 0, cacheWrite: 0, output: random.below(3000) }
+  if (random.chance(0.5)) usage.cached = random.below(usage.input + 1)
+  return {
+    request_id: `req_${String(i).padStart(24, '0')}`,
+    time: NOVEMBER + i * 1000,
+    organization: 'acme',
+    key_id: random.one(['key_1', 'key_2']),
+    surface: random.one(['chat', 'messages']),
+    model: 'eb1-preview',
+    price_book: '2026-11',
+    billing: 'standard',
+    provider: 'p',
+    outcome: 'completed',
+    ...usage,
+    reasoning: 0,
+    searches: 0,
+    estimated: false,
+    cost: cost(usage, PRICE),
+    duration_ms: 1,
+    ttfb_ms: 1,
+    input_tokens: usage.input,
+    tags: random.chance(0.3) ? '{"team":"blü"}' : '',
+    price_used: 'model',
+    price_input: PRICE.input,
+    price_output: PRICE.output,
+    body_digest: createHash('sha256').update(String(i)).digest('hex'),
+  }
+}
+async function* pagesOf(rows: readonly LedgerRow[]) {
+  if (rows.length > 0) yield rows
+}
+async function statementOf(count: number, seed = 1, head: object = HEAD, key = ours.signing): Promise<string> {
+  const random = new Random(seed)
+  const rows = Array.from({ length: count }, (_, i) => rowOf(random, i))
+  let text = ''
+  for await (const lines of statementLines(head as never, pagesOf(rows), key)) text += lines
+  return text
+}
+async function* inPieces(bytes: Buffer, size: number) {
+  for (let at = 0; at < bytes.length; at += size) yield bytes.subarray(at, at + size)
+}
+const check = (text: string | Buffer, size = 1 << 16): Promise<Checked> =>
+  checkFile(inPieces(Buffer.from(text as string), size), keys)
+const faultsOf = async (text: string | Buffer) =>
+  (await check(text)).faults.map(({ line, fault }) => `${line}: ${fault}`)
+
+describe('a statement', () => {
+  test('as it was made has no fault, however it is read', async () => {
+    for (const count of [0, 1, 2, 200]) {
+      const text = await statementOf(count)
+      for (const size of [1, 7, 1000, 1 << 20]) {
+        const { faults, receipts, statement, keys, cost_nano_usd } = await check(text, size)
+        assert.deepEqual([faults, receipts, statement!.organization, keys], [[], count, 'acme', [ours.id]])
+        const end = JSON.parse(text.trimEnd().split('\n').at(-1)!)
+        assert.equal(cost_nano_usd, end.cost_nano_usd)
+      }
+    }
+  })
+
+  test('with any byte changed, taken out or put in has a fault', async () => {
+    const bytes = Buffer.from(await statementOf(4, 7))
+    const random = new Random(3)
+    for (let at = 0; at < bytes.length; at++) {
+      const changed = Buffer.from(bytes)
+      changed[at] = (bytes[at]! + 1 + random.below(255)) & 255
+      assert.ok((await check(changed)).faults.length > 0, `byte ${at} changed to ${changed[at]}`)
+      if (at % 5 === 0) {
+        const without = Buffer.concat([bytes.subarray(0, at), bytes.subarray(at + 1)])
+        assert.ok((await check(without)).faults.length > 0, `without byte ${at}`)
+        const more = Buffer.concat([
+          bytes.subarray(0, at),
+          Buffer.from([random.one([9, 10, 13, 32, 48, 65])]),
+          bytes.subarray(at),
+        ])
+        assert.ok((await check(more)).faults.length > 0, `a byte more at ${at}`)
+      }
+      // A byte in each of the bits, where one alone could be a bit that means nothing.
+      if (at % 50 === 0)
+        for (let bit = 0; bit < 8; bit++) {
+          const flipped = Buffer.from(bytes)
+          flipped[at]! ^= 1 << bit
+          assert.ok((await check(flipped)).faults.length > 0, `bit ${bit} of byte ${at}`)
+        }
+    }
+  })
+
+  test('with lines taken out, doubled, moved or cut off has a fault', async () => {
+    for (let seed = 1; seed <= 60; seed++) {
+      const random = new Random(seed)
+      const lines = (await statementOf(2 + random.below(10), seed)).trimEnd().split('\n')
+      const at = random.below(lines.length)
+      const other = random.below(lines.length)
+      const changes: Record<string, string[]> = {
+        out: lines.toSpliced(at, 1),
+        doubled: lines.toSpliced(other, 0, lines[at]!),
+        cut: lines.slice(0, at),
+      }
+      if (at !== other) changes['moved'] = lines.toSpliced(at, 1).toSpliced(other, 0, lines[at]!)
+      for (const [what, changed] of Object.entries(changes)) {
+        const { faults } = await check(changed.map(line => `${line}\n`).join(''))
+        assert.ok(faults.length > 0, `${what}: ${at}, ${other}, seed ${seed}`)
+      }
+    }
+  })
+
+  test('names the line and the receipt that was changed, and no other', async () => {
+    const text = await statementOf(20)
+    const lines = text.split('\n')
+    const id = JSON.parse(lines[7]!).receipt.request_id
+    lines[7] = lines[7]!.replace(/"cost_nano_usd":\d+/, '"cost_nano_usd":1')
+    const { faults } = await check(lines.join('\n'))
+    assert.deepEqual(faults[0], {
+      line: 8,
+      request_id: id,
+      fault: 'it does not follow from the line before: one of them was changed, moved or added',
+    })
+    assert.deepEqual(faults[1], { line: 8, request_id: id, fault: 'it was changed: its signature does not fit' })
+    assert.match(faults[2]!.fault, /^the receipts come to \d+ nano-USD, and the statement to \d+$/)
+    assert.equal(faults.length, 3)
+  })
+
+  test('says where a line is missing, once', async () => {
+    const lines = (await statementOf(20)).split('\n')
+    const faults = await faultsOf(lines.toSpliced(5, 1).join('\n'))
+    assert.equal(faults[0], '6: a line is missing before it')
+    assert.equal((await faultsOf(lines.toSpliced(5, 3).join('\n')))[0], '6: 3 lines are missing before it')
+  })
+
+  test('that was written anew around receipts that fit is found by its end', async () => {
+    // Who has no key may leave out a line, and number and chain the others anew.
+    const [head, ...rest] = (await statementOf(10))
+      .trimEnd()
+      .split('\n')
+      .map(line => JSON.parse(line))
+    const end = rest.pop()
+    let chain = createHash('sha256')
+      .update(JSON.stringify(Object.fromEntries(Object.entries(head).sort())))
+      .digest('base64url')
+    const anew = rest.toSpliced(4, 1).map(({ receipt }, i) => {
+      chain = chained(chain, receipt)
+      return { n: i + 1, receipt, chain }
+    })
+    const text = (last: object) => [head, ...anew, last].map(line => `${JSON.stringify(line)}\n`).join('')
+    assert.deepEqual(await faultsOf(text(end)), ['11: the statement had 10 receipts, and the file has 9'])
+    assert.deepEqual(await faultsOf(text({ ...end, receipts: 9 })), ['11: it was changed: its signature does not fit'])
+  })
+
+  test('with receipts of another organization, key or month, or one twice, is found', async () => {
+    const faults = async (head: object) =>
+      (await faultsOf(await statementOf(3, 1, { ...HEAD, ...head }))).map(text => text.slice(3))
+    assert.deepEqual(await faults({ organization: 'other' }), Array(3).fill('it belongs to another statement'))
+    assert.deepEqual(await faults({ month: '2026-10' }), Array(3).fill('it belongs to another statement'))
+    assert.ok((await faults({ key: 'key_9' })).every(fault => fault === 'it belongs to another statement'))
+    const random = new Random(1)
+    const row = rowOf(random, 1)
+    let twice = ''
+    for await (const lines of statementLines(HEAD, pagesOf([row, row]), ours.signing)) twice += lines
+    assert.deepEqual(await faultsOf(twice), ['3: the receipt is there twice'])
+  })
+
+  test('of another gateway, or signed with a key that is not published, does not pass', async () => {
+    const strange = await statementOf(2, 1, HEAD, pair().signing)
+    const { faults, keys } = await check(strange)
+    assert.deepEqual(keys, [])
+    assert.equal(faults.length, 3)
+    for (const { fault } of faults) assert.match(fault, /a key that is not among the published ones/)
+  })
+
+  test('with two keys of a rotation passes', async () => {
+    const second = pair()
+    const random = new Random(1)
+    const first = await signed(receiptOf(rowOf(random, 0)), ours.signing)
+    let text = ''
+    for await (const lines of statementLines(HEAD, pagesOf([rowOf(random, 1)]), second.signing)) text += lines
+    const both = new Map([...keys, [second.id, second.publicKey]])
+    assert.deepEqual((await checkFile(inPieces(Buffer.from(text), 100), both)).faults, [])
+    const single = await checkFile(inPieces(Buffer.from(JSON.stringify(first)), 100), both)
+    assert.deepEqual([single.faults, single.receipts, single.statement], [[], 1, null])
+  })
+
+  test('nonsense is told as what it is', async () => {
+    for (const [text, fault] of [
+      ['', /^1: the file is empty$/],
+      ['nonsense\n', /^1: it is no JSON/],
+      ['[]\n', /^1: it is no JSON object$/],
+      ['{"object":"other"}\n', /^1: it is no receipt$/],
+      [`${JSON.stringify(HEAD)}\n`, /^1: the statement has no end: it is cut/],
+      [`${JSON.stringify({ ...HEAD, version: 2 })}\n`, /^1: the statement is of a later release/],
+    ] as const)
+      assert.match((await faultsOf(text))[0]!, fault)
+  })
+})
+
+test('a receipt that costs more than its counts at its price is found; less is none', () => {
+  const receipt = (over: Partial<Receipt>): Receipt => ({ ...receiptOf(rowOf(new Random(1), 1)), ...over })
+  const usage = {
+    ...receipt({}).usage,
+    input_tokens: 1000,
+    output_tokens: 100,
+    cached_tokens: 0,
+    cache_write_tokens: 0,
+  }
+  // 1000 × 1.25 + 100 × 10 USD per million.
+  assert.equal(amountFault(receipt({ usage, cost_nano_usd: 2_250_000 })), null)
+  assert.equal(amountFault(receipt({ usage, cost_nano_usd: 10 })), null)
+  assert.match(
+    amountFault(receipt({ usage, cost_nano_usd: 2_250_010 }))!,
+    /costs 2250010 nano-USD; its counts.*2250000/,
+  )
+  assert.equal(amountFault(receipt({ price: null, cost_nano_usd: 0 })), null)
+  assert.equal(amountFault(receipt({ price: null, cost_nano_usd: 1 })), 'it has a cost and no price')
+  for (let seed = 1; seed < 200; seed++) assert.equal(amountFault(receiptOf(rowOf(new Random(seed), seed))), null)
+})
+
+describe('the command', () => {
+  const run = async (...args: string[]) => {
+    const [out, err]: string[][] = [[], []]
+    const code = await main(['verify', ...args], {
+      out: text => void out!.push(text),
+      err: text => void err!.push(text),
+      columns: undefined,
+    })
+    return { code, out: out!.join('\n'), err: err!.join('\n') }
+  }
+  const folder = temporary()
+  const path = (name: string) => join(folder, name)
+  const published = JSON.stringify({ keys: [ours.published] })
+
+  test('needs the published keys, and says how to get them', async () => {
+    writeFileSync(path('statement.jsonl'), await statementOf(3))
+    const none = await run(path('statement.jsonl'))
+    assert.equal(none.code, 1)
+    assert.match(none.err, /receipt-keys\.json is not there: curl URL\/v1\/receipts\/keys -o .*--keys/)
+    writeFileSync(path('wrong.json'), '{}')
+    assert.match(
+      (await run(path('statement.jsonl'), '--keys', path('wrong.json'))).err,
+      /is no file of published keys: it has no list of keys/,
+    )
+    writeFileSync(path('other.json'), published)
+    assert.equal((await run(path('statement.jsonl'), '--keys', path('other.json'))).code, 0)
+    writeFileSync(path('receipt-keys.json'), published)
+    const { code, out } = await run(path('statement.jsonl'))
+    assert.equal(code, 0)
+    assert.match(
+      out,
+      /^statement of acme, 2026-11, made .*: 3 receipts, 0\.\d{9} USD\nsigned with the key .{43}\nEach receipt is as it was signed, none is missing, and they add up\.$/,
+    )
+    assert.equal((await run()).code, 2)
+    assert.match((await run(path('nowhere'))).err, /there is no file/)
+  })
+
+  test('takes one receipt, printed on one line or over several', async () => {
+    const receipt = await signed(receiptOf(rowOf(new Random(1), 1)), ours.signing)
+    for (const text of [JSON.stringify(receipt), JSON.stringify(receipt, null, 2)]) {
+      writeFileSync(path('receipt.json'), text)
+      const { code, out } = await run(path('receipt.json'))
+      assert.equal(code, 0)
+      assert.match(out, /1 receipt,.*Whether others are missing, a statement alone can tell/s)
+    }
+    writeFileSync(path('receipt.json'), JSON.stringify({ ...receipt, outcome: 'incomplete' }))
+    const { code, err } = await run(path('receipt.json'))
+    assert.deepEqual([code, err], [1, `line 1, ${receipt.request_id}: it was changed: its signature does not fit`])
+  })
+
+  test('lists twenty faults, and for programs all of them', async () => {
+    const lines = (await statementOf(60))
+      .split('\n')
+      .map(line => line.replace('"billing":"standard"', '"billing":"free"'))
+    writeFileSync(path('bad.jsonl'), lines.join('\n'))
+    const { code, err } = await run(path('bad.jsonl'))
+    assert.equal(code, 1)
+    assert.match(err, /and 100 faults more$/)
+    const json = JSON.parse((await run(path('bad.jsonl'), '--json')).out)
+    assert.deepEqual([json.ok, json.faults.length, json.receipts], [false, 120, 60])
+  })
+
+  test('finds the receipts of bodies, and counts these as they were billed', async () => {
+    const body = (text: string) => JSON.stringify({ model: 'eb1-preview', messages: [{ role: 'user', content: text }] })
+    const bodies = ['Hello', 'Another one', 'Wrongly billed', 'Not billed', 'Never sent'].map(body)
+    const random = new Random(5)
+    const rows: LedgerRow[] = []
+    for (const [i, text] of bodies.slice(0, 4).entries()) {
+      const { tokens } = await recount('chat', Buffer.from(text), { image_tokens: 85, document_tokens: 1500 })
+      const input = [tokens!, tokens!, tokens! + 1, 0][i]!
+      const usage = { input, cached: 0, cacheWrite: 0, output: 3 }
+      const row = { ...rowOf(random, i), surface: 'chat', ...usage, cost: cost(usage, PRICE) }
+      rows.push({ ...row, body_digest: createHash('sha256').update(text).digest('hex') })
+    }
+    let text = ''
+    for await (const lines of statementLines(HEAD, pagesOf(rows), ours.signing)) text += lines
+    writeFileSync(path('bodies.jsonl'), text)
+    mkdirSync(path('kept'))
+    for (const [i, text] of bodies.entries()) writeFileSync(path(`kept/${i}.json`), text)
+    const { code, out, err } = await run(path('bodies.jsonl'), '--bodies', path('kept'))
+    assert.equal(code, 1)
+    assert.match(out, /kept\/0\.json: \d+ tokens, as billed\n/)
+    assert.match(out, /kept\/3\.json: it was not billed\n/)
+    assert.match(out, /kept\/4\.json: no receipt is of this body\n/)
+    assert.match(out, /2 of 5 bodies were counted as they were billed\.$/)
+    assert.match(err, /kept\/2\.json: it has (\d+) tokens, and \d+ were billed \(req_/)
+    assert.match((await run(path('bodies.jsonl'), '--bodies', path('nowhere'))).err, /cannot be read: ENOENT/)
+  })
+})
+
+describe('what else than its body the count of a request depends on is said', () => {
+  const media = { image_tokens: 85, document_tokens: 1500 }
+  const why = async (surface: string, body: object) => {
+    const counted = await recount(surface, Buffer.from(JSON.stringify(body)), media)
+    return counted.tokens === null ? counted.why : counted.unless
+  }
+  const messages = [{ role: 'user', content: 'Hello' }]
+  for (const [name, surface, body, expected] of [
+    ['nothing', 'messages', { model: 'm', max_tokens: 10, messages }, null],
+    [
+      'a response that is continued',
+      'responses',
+      { model: 'm', input: 'x', previous_response_id: 'resp_1' },
+      /continues a response/,
+    ],
+    [
+      'a compaction',
+      'responses',
+      { model: 'm', input: 'x', context_management: [{ type: 'compaction', compact_threshold: 1000 }] },
+      /compacted/,
+    ],
+    [
+      'edits',
+      'messages',
+      { model: 'm', max_tokens: 10, messages, context_management: { edits: [{ type: 'clear_tool_uses_20250919' }] } },
+      /cleared parts/,
+    ],
+    [
+      'an image',
+      'chat',
+      {
+        model: 'm',
+        messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'https://example.com/a.png' } }] }],
+      },
+      /has an image/,
+    ],
+    ['another route', 'ANY /v1/files/*', {}, /not counted by their bodies/],
+    ['a body that is none', 'chat', { messages: 7 }, /does not take such a body/],
+  ] as const)
+    test(name, async () => {
+      const found = await why(surface, body)
+      if (expected === null) assert.equal(found, null)
+      else assert.match(found!, expected)
+    })
+})
