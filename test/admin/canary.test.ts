@@ -428,10 +428,10 @@ test('what crashes: a plugin that quotes key and prompt in what it throws, in ev
 
 /**
  * Codes of the error table that no request of this file meets: of builds that lack a part, of accounts of a store that
- * lost their plan, of retained responses and of WebSockets, which test/e2e has, and of plugins that it does not have.
+ * lost their plan, of retained responses, receipts and WebSockets, which test/e2e has, and of plugins that it does not have.
  */
 const ELSEWHERE =
-  /^(not_implemented|address_not_allowed|conversation_repeats|account_unavailable|response_not_found|invalid_stream_id|websocket_\w+)$/
+  /^(not_implemented|address_not_allowed|conversation_repeats|account_unavailable|response_not_found|receipt_not_found|invalid_stream_id|websocket_\w+)$/
 
 test('every code of the error table, with canaries in what brings it about', async () => {
   const bearer = (key: string) => ({ authorization: `Bearer ${key}` })

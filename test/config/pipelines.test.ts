@@ -107,7 +107,7 @@ test('the body is collected above the terminal: what needs it below must find it
 test('exactly one terminal plugin', async () => {
   await only(
     chain('auth', 'header-stamp'),
-    /^gateway\.yaml:3:3 {2}pipeline p has no terminal plugin.*upstream, models, retained-responses, count-tokens, own-usage, own-limits, quote, proxy/,
+    /^gateway\.yaml:3:3 {2}pipeline p has no terminal plugin.*upstream, models, retained-responses, count-tokens, own-usage, own-limits, own-receipts, receipt-keys, quote, proxy/,
   )
   await only(
     chain('auth', 'models', 'models: {}'),

@@ -94,14 +94,15 @@ local function index(entry, fields)
   list[#list + 1] = entry
 end
 
-local ids, appended = {}, {}
+local ids, appended, offered = {}, {}, {}
 local left = 0
 local rows = cjson.decode(ARGV[3])
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 for i, fields in ipairs(rows) do
   local id = fields[2]
   ids[i] = id
-  if redis.call('SISMEMBER', KEYS[2], id) == 0 then
+  if not offered[id] and redis.call('SISMEMBER', KEYS[2], id) == 0 then
+    offered[id] = true
     local entry = redis.call('XADD', KEYS[1], '*', unpack(fields))
     if prepaid then bill(fields) end
     appended[#appended + 1] = {entry, fields}
