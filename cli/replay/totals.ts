@@ -62,7 +62,7 @@ export class Totals {
     }
     let model = this.#models.get(row.model)
     if (!model) this.#models.set(row.model, (model = { model: row.model, ...compared() }))
-    for (const of of [this.all, organization, model]) addTo(of, replayed)
+    for (const totals of [this.all, organization, model]) addTo(totals, replayed)
     if (refusal) this.#refused(refusal)
   }
 
