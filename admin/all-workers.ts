@@ -26,7 +26,7 @@ import {
   type Snapshot,
 } from './snapshot.ts'
 import type { Use } from './usage.ts'
-import type { GatewayFacts } from './view.ts'
+import type { GatewayFacts, Readiness } from './view.ts'
 import type { MetricJson, WorkerApi } from './worker-api.ts'
 
 /** A worker that takes longer than this for an answer is passed over, ms. Prometheus waits 10 s by default. */
@@ -77,7 +77,7 @@ export class AllWorkers implements Shown {
   #live: Live = NOTHING
   #figures: Figures[] = []
   #accounts: Accounts = { rows: [], total: 0, failed: false }
-  #ready: { ok: boolean; reason?: string } = { ok: false, reason: 'starting' }
+  #ready: Readiness = { ok: false, reason: 'starting' }
   #ticks = 0
   /** Whether a page is open. */
   #shown = false
@@ -193,7 +193,7 @@ export class AllWorkers implements Shown {
       registry: this.registry,
       metrics: () => this.#metrics(),
       snapshots: this,
-      ready: () => this.ready(),
+      ready: exclude => this.ready(exclude),
       route: async (question: RouteRequest) =>
         (await this.#askAny('route', question)) ?? { fault: 'no worker answers at the moment' },
     }
@@ -215,9 +215,9 @@ export class AllWorkers implements Shown {
    * Ready when all workers have listened once, and each that listens now is ready: connections are shared among those.
    * One that has died gets none until it listens again, so it does not matter while others run.
    */
-  async ready(): Promise<{ ok: boolean; reason?: string }> {
+  async ready(exclude?: 'store'): Promise<Readiness> {
     if (this.#draining) return { ok: false, reason: 'draining' }
-    const answers = await this.#ask('ready', () => [])
+    const answers = await this.#ask('ready', () => [exclude])
     const missing = this.#numbers().filter(number => !this.#workers.has(number))
     const reasons = new Map<string, number[]>()
     let ok = this.#complete && this.#workers.size > 0

@@ -13,6 +13,7 @@ import { SERIES } from './history.ts'
 import { localToken } from './local-token.ts'
 import { CONTENT_SECURITY_POLICY, dashboardPages, type Page } from './pages.ts'
 import type { Shown } from './snapshot.ts'
+import type { GatewayView, Readiness } from './view.ts'
 
 export interface AdminOptions {
   host: string
@@ -34,8 +35,8 @@ export interface AdminOptions {
   metrics(): Promise<string>
   /** What the dashboard shows. */
   snapshots: Shown
-  /** Whether requests can be served: the chain is built and the store answers. */
-  ready(): Promise<{ ok: boolean; reason?: string }>
+  /** Whether requests can be served: the chain is built and the store answers, unless that is excluded. */
+  ready: GatewayView['ready']
   /** Answers `POST /route`: what the gateway would do with a request, without sending it. */
   route(question: RouteRequest): Promise<{ report: unknown } | { fault: string }>
 }
@@ -126,7 +127,9 @@ async function handle(
   // Probes need no token. The answers say whether the gateway is well and, if it is not, why; nothing else.
   if (path === '/healthz') return send(response, 200, TEXT, 'ok\n')
   if (path === '/readyz') {
-    const state = await options.ready().catch(() => ({ ok: false, reason: 'the check failed' }))
+    const exclude = new URLSearchParams(mark === -1 ? '' : target.slice(mark)).get('exclude')
+    if (exclude !== null && exclude !== 'store') return send(response, 400, TEXT, 'only the store can be excluded\n')
+    const state = await options.ready(exclude ?? undefined).catch(() => ({ ok: false, reason: 'the check failed' }))
     return send(response, state.ok ? 200 : 503, TEXT, readyText(state))
   }
   // DNS rebinding: a page of another site can make its own host name point to this machine, and then read from this
@@ -218,7 +221,7 @@ async function route(
 }
 
 /** The answer of `/readyz`. What is ready may have a warning in a second line. */
-function readyText({ ok, reason }: { ok: boolean; reason?: string }): string {
+function readyText({ ok, reason }: Readiness): string {
   if (!ok) return `not ready: ${reason}\n`
   return reason === undefined ? 'ready\n' : `ready\n${reason}\n`
 }

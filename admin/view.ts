@@ -29,7 +29,14 @@ export interface GatewayView extends BudgetSources {
     | undefined
   /** Every budget of the process. */
   readonly budgets: readonly Budget[]
-  ready(): Promise<{ ok: boolean; reason?: string }>
+  /** @param exclude what is not asked: the store may be out where a request need not be refused for it */
+  ready(exclude?: 'store'): Promise<Readiness>
+}
+
+/** A reason beside `ok: true` is a warning. */
+export interface Readiness {
+  ok: boolean
+  reason?: string
 }
 
 /** Facts that do not change while the process runs. */

@@ -12,6 +12,7 @@ import type { ExchangeRecord, RecentExchanges } from './recent.ts'
 import type { RouteRequest } from './server.ts'
 import type { Durations, Figures, Live, Snapshots } from './snapshot.ts'
 import type { Use, UseByKey } from './usage.ts'
+import type { GatewayView } from './view.ts'
 
 export interface WorkerSources {
   registry: Registry
@@ -22,7 +23,7 @@ export interface WorkerSources {
   organizations(): Parameters<AccountReader['read']>[0]['organizations']
   tokens(): readonly AdminToken[]
   api: ApiSources
-  ready(): Promise<{ ok: boolean; reason?: string }>
+  ready: GatewayView['ready']
   route(question: RouteRequest): Promise<{ report: unknown } | { fault: string }>
   usersOf(names: Names): Promise<NameUsers[]>
 }
@@ -68,7 +69,7 @@ export function workerApi(sources: WorkerSources) {
   const { registry, snapshots, recent, use, reader, api } = sources
   return {
     metrics: async () => (await registry.getMetricsAsJSON()) as unknown as MetricJson[],
-    ready: () => sources.ready(),
+    ready: (exclude?: 'store') => sources.ready(exclude),
     tick(): Tick {
       const live = snapshots.tick()
       const { ttfb, duration } = snapshots.durations

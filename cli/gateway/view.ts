@@ -37,8 +37,9 @@ export function readiness(
   shipping: Shipping | undefined,
   draining: () => boolean,
 ): GatewayView['ready'] {
-  return async () => {
+  return async exclude => {
     if (draining()) return { ok: false, reason: 'draining' }
+    if (exclude === 'store' && ingress.generation) return { ok: true }
     const state = await store.ready()
     const reason = state.reason ?? shipping?.waiting
     if (ingress.generation) return { ok: state.ok, ...(reason !== undefined && { reason }) }

@@ -341,6 +341,9 @@ export class StoreUnavailable extends Error {
   }
 }
 
+/** The store is there, and has not answered in time. */
+export class StoreSlow extends StoreUnavailable {}
+
 /** The store will not serve this process until an operator has changed something: waiting does not help. */
 export class StoreRefused extends StoreUnavailable {}
 

@@ -5,7 +5,7 @@
  * keyed by an id and has the same effect when it runs twice.
  */
 import { Cluster, type ClusterOptions, Command, Redis, type RedisOptions } from 'ioredis'
-import { StoreRefused, StoreUnavailable } from '../../core/canon/errors.ts'
+import { StoreRefused, StoreSlow, StoreUnavailable } from '../../core/canon/errors.ts'
 import type { Logger } from '../../core/plugin.ts'
 import type { Script, ScriptCall } from './call.ts'
 import { Deadlines } from './deadlines.ts'
@@ -71,7 +71,7 @@ export class RedisClient {
     const { timeout } = options
     this.#deadlines = new Deadlines(timeout, () => {
       this.#noteSilence()
-      return new StoreUnavailable(`redis did not answer within ${timeout} ms`)
+      return new StoreSlow(`redis did not answer within ${timeout} ms`)
     })
     this.#log = options.log
     this.redis = create(this.address)

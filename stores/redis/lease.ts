@@ -81,6 +81,8 @@ export class Leases {
   /** Whether a renewal has succeeded. */
   #started = false
   #beating: Promise<void> | undefined
+  /** The renewal under way. */
+  #renewing: Promise<boolean> | undefined
   /** `start` has ended: from then on nobody but the log learns of a refusal. */
   #opened = false
   /** No lease is declared dead before this time (monotonic ms). */
@@ -135,6 +137,17 @@ export class Leases {
     if (this.#started) return
     await this.#beat()
     if (!this.#started) throw this.#refused ?? new StoreUnavailable(this.failure!)
+  }
+
+  /** Why this process gets no lease; undefined when it has one. After a failure it asks once more. */
+  async check(): Promise<string | undefined> {
+    if (this.failure !== undefined && this.#opened && !this.#closed) await this.#renewed()
+    return this.failure
+  }
+
+  /** Why no lease can be had however long one waits: none was ever given, or Redis refuses this process. */
+  get refusal(): string | undefined {
+    return this.#started ? this.#refused?.message : this.failure
   }
 
   /** The present lease id. */
@@ -385,22 +398,43 @@ export class Leases {
 
   async #beatOnce(): Promise<void> {
     this.#timer?.cancel()
+    if (await this.#renewed())
+      try {
+        await this.#each()
+        if (this.#clock.mono() >= this.#reapAfter) await this.#reap()
+      } catch (error) {
+        this.#fail(error)
+      }
+    if (!this.#closed) this.#timer = this.#clock.setTimer(this.#times.every, () => void this.#beat())
+  }
+
+  /** Renews the lease, once for all who ask meanwhile. @returns whether this process has one now. Never rejects */
+  #renewed(): Promise<boolean> {
+    return (this.#renewing ??= this.#renewOnce().finally(() => {
+      this.#renewing = undefined
+    }))
+  }
+
+  async #renewOnce(): Promise<boolean> {
     try {
       await this.#renew()
-      if (this.failure !== undefined && this.#started) this.#reapAfter = this.#clock.mono() + this.#times.ttl
-      this.#started = true
-      this.failure = undefined
-      this.#refused = undefined
-      await this.#each()
-      if (this.#clock.mono() >= this.#reapAfter) await this.#reap()
     } catch (error) {
-      this.failure = (error as Error).message
-      const refused = error instanceof StoreRefused ? error : undefined
-      // `start` throws it. Later, this log line is how the operator learns of it.
-      if (refused && !this.#refused && this.#opened) this.#log.error({ error: refused.message }, 'the store is refused')
-      this.#refused = refused
+      this.#fail(error)
+      return false
     }
-    if (!this.#closed) this.#timer = this.#clock.setTimer(this.#times.every, () => void this.#beat())
+    if (this.failure !== undefined && this.#started) this.#reapAfter = this.#clock.mono() + this.#times.ttl
+    this.#started = true
+    this.failure = undefined
+    this.#refused = undefined
+    return true
+  }
+
+  #fail(error: unknown): void {
+    this.failure = (error as Error).message
+    const refused = error instanceof StoreRefused ? error : undefined
+    // `start` throws it. Later, this log line is how the operator learns of it.
+    if (refused && !this.#refused && this.#opened) this.#log.error({ error: refused.message }, 'the store is refused')
+    this.#refused = refused
   }
 
   /** Declares expired leases dead, and gives back what dead leases hold. */

@@ -227,10 +227,12 @@ export class RedisStore implements Store {
     const reason = this.#journal.failure
     if (reason !== undefined) return { ok: false, reason }
     // Not a ping: a server that is full, or a replica, answers that too.
-    const refused = await this.#probe.check()
-    if (refused !== undefined) return { ok: false, reason: refused }
-    const failure = this.leases.failure
+    const trouble = await this.#probe.check()
+    if (trouble && !trouble.slow) return { ok: false, reason: trouble.reason }
+    const failure = trouble ? this.leases.refusal : await this.leases.check()
     if (failure !== undefined) return { ok: false, reason: failure }
+    // All gateways on this store meet the same stall: a balancer that took them out would have nobody left to answer.
+    if (trouble) return { ok: true, reason: `the store is slow: ${trouble.reason}` }
     const { waiting } = this.ledger
     return waiting === undefined ? { ok: true } : { ok: true, reason: waiting }
   }

@@ -192,8 +192,8 @@ class SqliteStore implements Store {
     if (this.#closed) return { ok: false, reason: 'the store is closed' }
     const reason = this.#parts.journal?.failure ?? this.ledger.failure ?? this.#parts.writer.failure
     if (reason !== undefined) return { ok: false, reason }
-    const refused = await this.#probe.check()
-    return refused === undefined ? { ok: true } : { ok: false, reason: refused }
+    const trouble = await this.#probe.check()
+    return trouble === undefined ? { ok: true } : { ok: false, reason: trouble.reason }
   }
 
   usage(filter: UsageFilter): AsyncIterable<UsageSum[]> {

@@ -66,6 +66,9 @@ test('/readyz is 503 when the store does not answer, and says why', async () => 
     store.ready = async () => ({ ok: false, reason: 'the store is down' })
     const down = await admin(g, '/readyz')
     assert.deepEqual([down.status, await down.text()], [503, 'not ready: the store is down\n'])
+    const others = await admin(g, '/readyz?exclude=store')
+    assert.deepEqual([others.status, await others.text()], [200, 'ready\n'])
+    assert.equal((await admin(g, '/readyz?exclude=stoer')).status, 400)
     store.ready = async () => {
       throw new StoreUnavailable('secret address of the store')
     }
@@ -89,6 +92,7 @@ test('/readyz is 503 while the gateway drains; /healthz is not', async () => {
     const drained = g.gateway.drain()
     const ready = await admin(g, '/readyz')
     assert.deepEqual([ready.status, await ready.text()], [503, 'not ready: draining\n'])
+    assert.equal((await admin(g, '/readyz?exclude=store')).status, 503)
     assert.equal((await admin(g, '/healthz')).status, 200)
     assert.ok((await samples(g)).get('sluice_open_exchanges')! >= 1, 'metrics can be scraped to the end')
     assert.match(await stream.text(), /\[DONE\]/)

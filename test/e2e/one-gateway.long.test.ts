@@ -73,8 +73,8 @@ const admin = (path: string, init: RequestInit = {}, token = TOKENS.operate) =>
     ...init,
     headers: { authorization: `Bearer ${token}`, ...init.headers },
   })
-const ready = () =>
-  admin('/readyz').then(
+const ready = (query = '') =>
+  admin(`/readyz${query}`).then(
     answer => answer.text(),
     () => '',
   )
@@ -215,6 +215,7 @@ test('a worker that hangs is named, and no sum falls; one that is killed comes b
     )
     assert.equal(await exchanges(), asked)
     assert.equal(await ready(), 'not ready: worker 1: does not answer\n')
+    assert.equal(await ready('?exclude=store'), 'not ready: worker 1: does not answer\n')
     assert.equal((await admin('/api/v1/organizations')).status, 200, 'the other one answers')
   } finally {
     process.kill(hung, 'SIGCONT')

@@ -5,6 +5,7 @@ import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { type TestContext, test } from 'node:test'
 import { Redis } from 'ioredis'
+import { StoreSlow, StoreUnavailable } from '../../core/canon/errors.ts'
 import type { Cell, Store } from '../../core/ports/store.ts'
 import { ManualClock } from '../../core/tools/clock.ts'
 import { openStore } from '../../stores/index.ts'
@@ -219,7 +220,8 @@ test('readiness tries a write, once a second however many ask, and says why it f
   clock.advance(999)
   assert.deepEqual([await probe.check(), writes], [undefined, 1])
   clock.advance(1)
-  assert.deepEqual(await ask(), ['no space', 'no space', 'no space'])
+  const full = { reason: 'no space', slow: false }
+  assert.deepEqual(await ask(), [full, full, full])
   fault = undefined
   clock.advance(1000)
   assert.deepEqual([await probe.check(), writes], [undefined, 3])
@@ -232,9 +234,32 @@ test('readiness does not wait for a slow write; one of five seconds counts as fa
   const probe = new WriteProbe(clock, () => new Promise<void>(resolve => (end = resolve)), 1)
   assert.equal(await probe.check(), undefined)
   clock.advance(5001)
-  assert.equal(await probe.check(), 'a write has not ended within 5 s')
+  assert.deepEqual(await probe.check(), { reason: 'a write has not ended within 5 s', slow: false })
   end!()
   assert.equal(await probe.check(), undefined)
+})
+
+test('an engine whose writes are late is slow for five seconds; one that refuses them is not', async () => {
+  const clock = new ManualClock(T0)
+  let fault: Error | undefined = new StoreSlow('late')
+  const probe = new WriteProbe(clock, async () => {
+    if (fault) throw fault
+  })
+  const slow = async () => (await probe.check())?.slow
+  assert.equal(await slow(), true)
+  clock.advance(5000)
+  assert.equal(await slow(), true)
+  clock.advance(1)
+  assert.equal(await slow(), false)
+  fault = undefined
+  clock.advance(1000)
+  assert.equal(await probe.check(), undefined)
+  fault = new StoreSlow('late')
+  clock.advance(1000)
+  assert.equal(await slow(), true, 'counted from the first of its own row')
+  fault = new StoreUnavailable('no connection')
+  clock.advance(1000)
+  assert.equal(await slow(), false)
 })
 
 test('sqlite: a database that takes no write is not ready', async t => {
