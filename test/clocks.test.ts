@@ -22,6 +22,7 @@ const ALLOWED: Record<string, string> = {
   'cli/launcher.test.ts': 'keeps a child process alive until it is signalled',
   'cli/org.test.ts': 'the end of a grace period is an hour from when the command ran',
   'config/watch.test.ts': 'keeps this process alive while a file is watched',
+  'deploy/stalls.long.test.ts': 'tells for how long no request was served, and asserts nothing of it',
   'e2e/drain.test.ts': 'outlasts a timer of the drain; a plugin that leaves its timer behind',
   'e2e/shared-store.long.test.ts': 'outlasts store.timeout, by which nothing may be refused',
   'golden/kit/exchanges.ts': 'gives up on an answer that never comes',
