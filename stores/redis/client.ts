@@ -197,6 +197,8 @@ export class RedisClient {
     this.#silentSince ??= now
     if (now - this.#silentSince < SILENT_MS || this.redis instanceof Cluster) return
     this.#silentSince = undefined
+    // A server that hangs does not answer the end of the connection either, so `close` comes late.
+    this.#unreachable = `no answer for ${SILENT_MS / 1000} s`
     this.redis.disconnect(true)
   }
 
