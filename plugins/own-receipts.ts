@@ -6,6 +6,7 @@ import { FairGate } from '../core/tools/fair.ts'
 import { requestIdTime } from '../core/tools/ids.ts'
 import { counting } from './admission/counting.ts'
 import { belowRoute } from './shared/below-route.ts'
+import { ClientPace } from './shared/client-pace.ts'
 import { disconnection } from './shared/disconnection.ts'
 import { receiptOf, signed } from './shared/receipt.ts'
 import { type ReceiptKeys, receiptKeys } from './shared/receipt-keys.ts'
@@ -140,35 +141,16 @@ function statementOf(x: Exchange, store: Store, keys: ReceiptKeys): AsyncGenerat
   return statementLines(head, rows, keys.signing)
 }
 
-/** Sends lines at the pace at which the client reads. */
 async function send(x: Exchange, lines: AsyncGenerator<string>): Promise<void> {
-  let slow = false
-  let wake = (): void => {}
-  x.control({
-    pause() {
-      slow = true
-    },
-    resume() {
-      slow = false
-      wake()
-    },
-    abort() {
-      wake()
-      return undefined
-    },
-  })
+  const pace = new ClientPace(x)
   let begun = false
   for await (const piece of lines) {
     if (x.closed) return
     // Rows were read before the head says that all is well.
     if (!begun) x.respondHead(200, [['content-type', 'application/x-ndjson']])
     begun = true
-    x.emit({ type: 'bytes', bytes: Buffer.from(piece) })
-    if (!x.flush()) slow = true
-    while (slow && !x.closed)
-      await new Promise<void>(resolve => {
-        wake = resolve
-      })
+    pace.send(Buffer.from(piece))
+    await pace.until()
     if (x.closed) return
   }
   x.end()

@@ -131,10 +131,10 @@ export default definePlugin<Options>({
     /** The request has ended. */
     function ended(x: Exchange, place: Place, repeat: boolean, organization: Organization): void {
       place.running--
-      const cost = repeat ? billOf(x) : 0
+      const spent = repeat ? billOf(x) : 0
       // What failed or was refused is no sign of an agent that runs away, and costs nothing.
-      if (cost === 0) return
-      place.add(cost, clock.mono())
+      if (spent === 0) return
+      place.add(spent, clock.mono())
       const level = place.level(clock.mono(), bounds)
       if (level === 'free') return
       const { key, organization: owner } = x.get(identity)

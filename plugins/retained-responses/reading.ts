@@ -3,6 +3,7 @@ import { asGatewayError } from '../../core/canon/errors.ts'
 import { type Exchange, type GatewayError, loopTurn } from '../../core/plugin.ts'
 import { SSE_HEADERS } from '../../core/ports/surface.ts'
 import { errorEvent } from '../../surfaces/responses/encode.ts'
+import { ClientPace } from '../shared/client-pace.ts'
 import type { ReadableResponse } from '../shared/readable.ts'
 
 /** What is made in one event-loop turn: UTF-16 units, and events. Some 1 ms. */
@@ -18,22 +19,8 @@ const utf8 = new TextEncoder()
  * @param response the caller holds it for the client, and this gives it back
  */
 export function sendStream(x: Exchange, response: ReadableResponse, after: number): undefined {
-  let slow = false
-  let wake = (): void => {}
-  x.control({
-    pause() {
-      slow = true
-    },
-    resume() {
-      slow = false
-      wake()
-    },
-    abort() {
-      wake()
-      return undefined
-    },
-  })
-  const leave = response.follow(() => wake())
+  const pace = new ClientPace(x)
+  const leave = response.follow(() => pace.wake())
   x.respondHead(200, SSE_HEADERS)
   run()
     .catch(error => x.fail(asGatewayError(error)))
@@ -59,14 +46,10 @@ export function sendStream(x: Exchange, response: ReadableResponse, after: numbe
       if (silent && piece === '' && caughtUp() && !over) piece = ': keep-alive\n\n'
       if (piece !== '') {
         silent = false
-        x.emit({ type: 'bytes', bytes: utf8.encode(piece) })
-        if (!x.flush()) slow = true
+        pace.send(utf8.encode(piece))
       }
       if (over) return x.end()
-      while (!x.closed && (slow || (caughtUp() && !response.cut && !response.ended)))
-        await new Promise<void>(resolve => {
-          wake = resolve
-        })
+      await pace.until(() => !caughtUp() || response.cut !== undefined || response.ended)
       if (x.closed) return
     }
   }
