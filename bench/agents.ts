@@ -114,15 +114,19 @@ const continued = (id: string | undefined): Written => ({
 const WRITTEN: Record<SurfaceName, Written> = { chat, messages, responses }
 
 /** The tools as the surface writes them. */
-function toolsOf(surface: SurfaceName, text: (bytes: number) => string): string {
-  return json(
-    Array.from({ length: TOOLS }, (_, i) => {
-      const { name, description, parameters } = tool(i, text(TOOL_BYTES - 340))
-      if (surface === 'chat') return { type: 'function', function: { name, description, parameters } }
-      if (surface === 'messages') return { name, description, input_schema: parameters }
-      return { type: 'function', name, description, strict: false, parameters }
-    }),
-  )
+function toolsOf(surface: SurfaceName, text: (bytes: number) => string): object[] {
+  return Array.from({ length: TOOLS }, (_, i) => {
+    const { name, description, parameters } = tool(i, text(TOOL_BYTES - 340))
+    if (surface === 'chat') return { type: 'function', function: { name, description, parameters } }
+    if (surface === 'messages') return { name, description, input_schema: parameters }
+    return { type: 'function', name, description, strict: false, parameters }
+  })
+}
+
+/** What a provider of Responses repeats of such a request: as long, though of another conversation. */
+export function agentEcho(): { instructions: string; tools: object[] } {
+  const text = proseOf(generator(4))
+  return { instructions: text(SYSTEM_BYTES), tools: toolsOf('responses', text) }
 }
 
 let connections = 0
@@ -132,6 +136,7 @@ export class AgentRequests implements RequestSource {
   readonly #route: Route
   readonly #headers: Record<string, string>
   readonly #random: (below: number) => number
+  readonly #text: (bytes: number) => string
   readonly #surface: Written
   readonly #name = `${process.pid}-${++connections}`
   #conversation = 0
@@ -149,6 +154,7 @@ export class AgentRequests implements RequestSource {
     this.#headers = headers
     this.#surface = route.agents === 'continued' ? continued(undefined) : WRITTEN[route.surface]
     this.#random = generator(process.pid + connections)
+    this.#text = proseOf(this.#random)
   }
 
   /** The first bytes of an answer: those of a response have its id. */
@@ -176,7 +182,7 @@ export class AgentRequests implements RequestSource {
     this.#turn = 0
     this.#ended = undefined
     this.#system = `${this.#name}-${this.#conversation} ${this.#text(SYSTEM_BYTES)}`
-    this.#tools = toolsOf(this.#route.surface, bytes => this.#text(bytes))
+    this.#tools = json(toolsOf(this.#route.surface, this.#text))
     this.#pieces = [Buffer.from(before(this.#route.model, this.#system, this.#tools) + user(this.#text(400)))]
     this.#after = Buffer.from(after(this.#system, this.#tools))
   }
@@ -200,14 +206,16 @@ export class AgentRequests implements RequestSource {
     }
     this.#pieces.push(Buffer.from(`,${turn(this.#ended)},`))
   }
+}
 
-  /** Prose, cut between words. */
-  #text(bytes: number): string {
+/** Gives prose of a length, cut between words. */
+const proseOf =
+  (random: (below: number) => number) =>
+  (bytes: number): string => {
     const whole = (pool ??= makePool())
-    const from = whole.indexOf(' ', this.#random(whole.length - bytes - 1000)) + 1
+    const from = whole.indexOf(' ', random(whole.length - bytes - 1000)) + 1
     return whole.slice(from, from + bytes)
   }
-}
 
 function makePool(): string {
   const random = generator(3)

@@ -4,6 +4,7 @@
  */
 
 import { type Said, streamOf, type WrittenDialect, wholeOf } from '../test/fake-upstream/replies.ts'
+import { agentEcho } from './agents.ts'
 import type { Route } from './requests.ts'
 
 /** Number of content events of a stream. Frames that open and close the stream are not counted. */
@@ -43,12 +44,12 @@ export interface Reply {
   agentFrames: Buffer[]
 }
 
-const frames = (dialect: WrittenDialect, events: number) =>
-  streamOf(dialect, said(words(events), 2 * events)).map(text => Buffer.from(text))
+const frames = (dialect: WrittenDialect, events: number, more?: Pick<Said, 'echo'>) =>
+  streamOf(dialect, { ...said(words(events), 2 * events), ...more }).map(text => Buffer.from(text))
 const reply = (dialect: WrittenDialect): Reply => ({
   whole: Buffer.from(wholeOf(dialect, buffered(TEXT))),
   frames: frames(dialect, EVENTS),
-  agentFrames: frames(dialect, AGENT_EVENTS),
+  agentFrames: frames(dialect, AGENT_EVENTS, { echo: agentEcho() }),
 })
 
 /** The replies, by the path of the request. */

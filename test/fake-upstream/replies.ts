@@ -13,6 +13,8 @@ export interface Said {
   usage: { input: number; cached: number; output: number; reasoning: number }
   /** Leaves out what openai-chat and anthropic-messages need not say: members that are null, and parts of counts. */
   bare?: boolean
+  /** What a response repeats of its request, in every event that has the whole response. Only openai-responses does. */
+  echo?: { instructions: string; tools: readonly object[] }
 }
 
 interface Writer {
@@ -91,7 +93,7 @@ const item = ({ tag }: Said, status: string, content: object[]) => ({
   role: 'assistant',
   content,
 })
-const response = ({ tag, created, model }: Said, status: string, output: object[], usage: object | null = null) => ({
+const response = ({ tag, created, model, echo }: Said, status: string, output: object[], usage: object | null = null) => ({
   id: `resp_${tag}`,
   object: 'response',
   created_at: created,
@@ -101,6 +103,7 @@ const response = ({ tag, created, model }: Said, status: string, output: object[
   model,
   output,
   usage,
+  ...echo,
 })
 function completed(said: Said): object {
   const { input, cached, output, reasoning } = said.usage
