@@ -93,7 +93,12 @@ const item = ({ tag }: Said, status: string, content: object[]) => ({
   role: 'assistant',
   content,
 })
-const response = ({ tag, created, model, echo }: Said, status: string, output: object[], usage: object | null = null) => ({
+const response = (
+  { tag, created, model, echo }: Said,
+  status: string,
+  output: object[],
+  usage: object | null = null,
+) => ({
   id: `resp_${tag}`,
   object: 'response',
   created_at: created,
