@@ -55,6 +55,10 @@ export const VERBS: Record<string, { summary: string; load(): Promise<Verb> }> =
     summary: 'Ships the ledger to PostgreSQL or files: `ledger ship`.',
     load: async () => (await import('./ledger.ts')).ledger,
   },
+  replay: {
+    summary: 'Tries other plans and prices on the exchanges of a month.',
+    load: async () => (await import('./replay.ts')).replay,
+  },
   store: {
     summary: 'Makes a backup of the store, restores one, or moves all to another store: `store backup`.',
     load: async () => (await import('./store.ts')).store,

@@ -137,12 +137,6 @@ function parse(args: readonly string[], now: number): UsageRequest | 'help' {
   if (values['json'] && values['csv']) throw new UsageError('--json or --csv, not both')
   if (string('by') !== undefined && string('group-by') !== undefined)
     throw new UsageError('--by or --group-by, not both: --by shows the provider’s side of the same groups')
-  const date = new Date(now)
-  const month = string('month')
-  const since = string('since')
-  const until = string('until')
-  if (month !== undefined && (since !== undefined || until !== undefined))
-    throw new UsageError('--month is a --since and an --until by itself')
   const tag = string('tag')
   if (tag !== undefined && values['rows']) throw new UsageError('--tag is for sums; rows have all their tags')
   const standard = tag === undefined ? 'organization,model' : 'organization,tag'
@@ -163,14 +157,32 @@ function parse(args: readonly string[], now: number): UsageRequest | 'help' {
       key: string('key'),
       model: string('model'),
       tag,
-      since: since === undefined ? Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1) : when(since, now),
-      until: until === undefined ? undefined : when(until, now),
-      ...(month !== undefined && wholeMonth(month)),
+      ...spanOf({ since: string('since'), until: string('until'), month: string('month') }, now),
     },
     groups,
     bothSides: string('by') !== undefined,
     rows: values['rows'] === true,
     format: values['json'] ? 'json' : values['csv'] ? 'csv' : 'table',
+  }
+}
+
+/**
+ * The period that options name, Unix ms; without them the running UTC month.
+ * @throws UsageError
+ */
+export function spanOf(
+  { since, until, month }: { since?: string | undefined; until?: string | undefined; month?: string | undefined },
+  now: number,
+): { since: number; until: number | undefined } {
+  if (month !== undefined) {
+    if (since !== undefined || until !== undefined)
+      throw new UsageError('--month is a --since and an --until by itself')
+    return wholeMonth(month)
+  }
+  const date = new Date(now)
+  return {
+    since: since === undefined ? Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1) : when(since, now),
+    until: until === undefined ? undefined : when(until, now),
   }
 }
 

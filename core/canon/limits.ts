@@ -88,7 +88,7 @@ export interface Counted {
 }
 
 const MINUTE = 60_000
-const DAY = 86_400_000
+export const DAY = 86_400_000
 
 /**
  * By dimension. The code of a denial is the dimension and `_limit_exceeded`; its headers are named by `headerFamily`.
