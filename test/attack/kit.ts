@@ -253,6 +253,8 @@ export class Watch {
   worstResident = 0
   readonly #gateway: Gateway
   #asked: number | undefined
+  /** Of this program, when the scrape was sent. */
+  #utilization = performance.eventLoopUtilization()
   #queued = 0
   #timer: NodeJS.Timeout
 
@@ -262,14 +264,19 @@ export class Watch {
     this.#timer = setInterval(() => void this.look(), 500)
   }
 
-  /** Reads the metric. A scrape that gets no answer is a delay too: at least of the time that it has waited. */
+  /**
+   * Reads the metric. A scrape that gets no answer is a delay too: at least of the time that it has waited while this
+   * program had nothing else to do. While that makes bodies of a megabyte, an answer lies unread.
+   */
   async look(): Promise<void> {
     if (this.#asked !== undefined) {
-      const waited = performance.now() - this.#asked - (queuedMs(this.#gateway.pid) - this.#queued)
+      const busy = performance.eventLoopUtilization(this.#utilization).active
+      const waited = performance.now() - this.#asked - busy - (queuedMs(this.#gateway.pid) - this.#queued)
       if (waited > 1000) this.#note(waited)
       return
     }
     this.#asked = performance.now()
+    this.#utilization = performance.eventLoopUtilization()
     try {
       const response = await fetch(`${this.#gateway.admin}/metrics`, { signal: AbortSignal.timeout(60_000) })
       const found = /sluice_event_loop_delay_seconds\{quantile="1"\} (\S+)/.exec(await response.text())
