@@ -56,7 +56,7 @@ const sideJson = (side: Side) => ({ ...side, margin: marginOf(side) })
 
 export function asText({ since, until, totals, untold }: Found): string {
   const { all } = totals
-  const head = `${clock(since)} to ${clock(until)}: ${count(all.before.requests)} exchanges, ${count(all.refused)} would have been refused`
+  const head = `${clock(since)} to ${clock(until)}: ${exchanges(all.before.requests)}, ${count(all.refused)} would have been refused`
   if (all.before.requests === 0) return `${clock(since)} to ${clock(until)}: no exchanges`
   const { first, all: organizations } = totals.organizations(SHOWN)
   const shown = organizations > SHOWN ? `, the ${SHOWN} with the largest change of ${count(organizations)}` : ''
@@ -123,6 +123,7 @@ function limitName({ scope, limit, model }: LimitTotals): string {
 }
 
 const count = (value: number): string => value.toLocaleString('en')
+const exchanges = (value: number): string => (value === 1 ? '1 exchange' : `${count(value)} exchanges`)
 const usd = (nano: number): string => formatUsd(nano, 4)
 const margin = (side: Side): string => {
   const value = marginOf(side)
@@ -145,29 +146,30 @@ const ALWAYS = [
   'Accounts are those of today, with the raises and credits that held then: other changes are not undone.',
 ]
 
-function untoldLines(untold: Untold, { before, after }: Compared): string[] {
-  const of = (requests: number, text: string) => (requests > 0 ? [`${count(requests)} exchanges ${text}`] : [])
+function untoldLines(untold: Untold, { before }: Compared): string[] {
+  const of = (lacking: number, of: string, so: string) => (lacking > 0 ? [`${of}: ${exchanges(lacking)}; ${so}`] : [])
   return [
-    ...of(untold.organizations, 'are of organizations that are gone: they are taken as they were.'),
-    ...of(untold.keys, 'are of keys that are gone: only limits of their organizations are asked.'),
+    ...of(untold.organizations, 'Of organizations that are gone', 'these are taken as they were.'),
+    ...of(untold.keys, 'Of keys that are gone', 'only limits of their organizations are asked.'),
     ...of(
       untold.models,
-      'are of models that are gone: they keep the price that was billed, and no limit of a model is asked.',
+      'Of models that are gone',
+      'these keep the price that was billed, and no limit of a model is asked.',
     ),
     ...of(
       untold.users,
-      'do not tell whose they were, and limits of end users are not asked. Write the user to a tag (`usage-capture: { tags }`).',
+      'Without a tag for the end user',
+      'no limit of end users is asked. `usage-capture: { tags }` can write the user to a tag.',
     ),
     ...of(
       untold.reservations,
-      'are of a release that did not write what was reserved: they reserve as requests without an output cap.',
+      'Of a release that did not write what was reserved',
+      'these reserve as requests without an output cap.',
     ),
     ...of(
       before.requests - before.costed,
-      'have no provider cost: their backend had no `cost:`, so there is no margin.',
+      'Without a provider cost, as their backend had no `cost:`',
+      'so no margin is known.',
     ),
-    ...(after.costed < after.requests && before.costed === before.requests
-      ? of(after.requests - after.costed, 'have no provider cost as proposed.')
-      : []),
   ]
 }

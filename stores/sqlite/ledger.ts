@@ -12,7 +12,7 @@ import {
   type UsageSum,
 } from '../../core/ports/store.ts'
 import { appendAll } from '../../core/tools/append.ts'
-import { COUNT_COLUMNS } from '../columns.ts'
+import { COUNT_COLUMNS, LEDGER_COLUMNS } from '../columns.ts'
 import type { Entry, LedgerSink } from '../ledger.ts'
 import { answers, MOST_LOOKED_AT, placeOf } from '../rows-page.ts'
 import { divide, sumsOf } from '../usage.ts'
@@ -153,8 +153,19 @@ export async function* scanUsage(db: DatabaseSync, filter: UsageFilter): AsyncGe
   if (first < end) yield* (filter.tag === undefined ? scanHours : scanTagged)(db, filter, first, end)
 }
 
+/** Columns whose value is that of the row, unless it is a count that the row lacks. */
+const SAME = LEDGER_COLUMNS.filter(name => name !== 'cache_write' && name !== 'estimated').map(
+  name => [name, COUNT_COLUMNS.has(name)] as const,
+)
+
+/** Members are written one by one: copying the object and deleting what a row lacks took eight times as long. */
 export function toRow(columns: Record<string, unknown>): LedgerRow {
-  const { rowid: _, charged: __, cache_write, estimated, ...row } = columns
-  for (const name of COUNT_COLUMNS) if (row[name] === null) delete row[name]
-  return { ...row, cacheWrite: cache_write, estimated: estimated === 1 } as LedgerRow
+  const row: Record<string, unknown> = {}
+  for (const [name, isCount] of SAME) {
+    const value = columns[name]
+    if (value !== undefined && !(isCount && value === null)) row[name] = value
+  }
+  row['cacheWrite'] = columns['cache_write']
+  row['estimated'] = columns['estimated'] === 1
+  return row as unknown as LedgerRow
 }

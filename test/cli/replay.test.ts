@@ -346,11 +346,11 @@ test('what a row lacks is counted and said', async t => {
   ]
   const { out } = await command(t, lacking, {})
   for (const said of [
-    '1 exchanges are of organizations that are gone',
-    '1 exchanges are of keys that are gone',
-    '1 exchanges are of models that are gone',
-    '1 exchanges are of a release that did not write what was reserved',
-    '1 exchanges have no provider cost',
+    'Of organizations that are gone: 1 exchange;',
+    'Of keys that are gone: 1 exchange;',
+    'Of models that are gone: 1 exchange;',
+    'Of a release that did not write what was reserved: 1 exchange;',
+    'Without a provider cost, as their backend had no `cost:`: 1 exchange;',
   ])
     assert.ok(out.includes(`- ${said}`), `${said}\n${out}`)
   const json = JSON.parse((await command(t, lacking, {}, '--json')).out)

@@ -37,7 +37,7 @@ const isElsewhere = (command: string) => ELSEWHERE.some(([pattern]) => pattern.t
 const FOLLOWED_ELSEWHERE = new Set(['docs/plugins.md'])
 
 /** Their first block of YAML is in the configuration. */
-const CONFIGURED = new Set(['docs/receipts.md'])
+const CONFIGURED = new Set(['docs/receipts.md', 'docs/checked-bill.md'])
 
 /** Runs until it is stopped. */
 const SERVES = /^(?:npm start|npx sluice start\b.*)$/
