@@ -1,12 +1,15 @@
 /** `sluice replay`: rows against other plans and prices give what the limiter of a gateway would have answered. */
 import assert from 'node:assert/strict'
-import { writeFileSync } from 'node:fs'
+import { createHash } from 'node:crypto'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { type TestContext, test } from 'node:test'
 import { load } from '../../cli/load.ts'
 import { Accounts } from '../../cli/replay/accounts.ts'
 import { Replay, type Replayed } from '../../cli/replay/replay.ts'
 import { Running } from '../../cli/replay/running.ts'
+import { runUsage } from '../../cli/usage-report.ts'
 import { NO_PROPOSAL, type Proposal, readProposal, writtenOrganizations } from '../../config/proposal.ts'
 import type { GatewayConfig } from '../../config/types.ts'
 import { cost } from '../../core/canon/money.ts'
@@ -15,6 +18,8 @@ import type { LedgerRow } from '../../core/ports/store.ts'
 import { admission } from '../../plugins/admission/index.ts'
 import { identity, model, reservation } from '../../plugins/shared/slots.ts'
 import { createSharedState, ManualClock, plainConversation, runPlugin } from '../../plugins/testing.ts'
+import { openAccounts } from '../../stores/accounts.ts'
+import { columnOf, LEDGER_COLUMNS, TEXT_COLUMNS } from '../../stores/columns.ts'
 import { gatewayOf, memoryStore } from '../plugins/kit.ts'
 import { Random } from '../random.ts'
 import { folder, type Ran, sluice, YAML } from './capture.ts'
@@ -318,7 +323,6 @@ test('each refused exchange is a line of the file that --refusals names', async 
   const { dir } = folder(t)
   const lines = join(dir, 'refused.jsonl')
   await command(t, TEN, { plans: 'plans:\n  own: { limits: { requests_per_day: 9 } }\n' }, '--refusals', lines)
-  const { readFileSync } = await import('node:fs')
   const [line, ...more] = readFileSync(lines, 'utf8')
     .trim()
     .split('\n')
@@ -396,4 +400,153 @@ test('wrong arguments and files are refused with what to do', async t => {
     assert.equal(ran.code, code, ran.err)
     assert.match(ran.err, message)
   }
+})
+
+// ---- accounts of the store, and what changes in time ------------------------------------------------------------------
+
+const HOUR = 3_600_000
+const stamp = (hour: number, input: number) =>
+  rowOf({ id: `req_${hour}`, time: NOVEMBER + hour * HOUR, input, output: 0, cap: 1 }, 1)
+
+/** A database beside the file, with the organizations; and rows in it where the test gives some. */
+async function stored(
+  t: TestContext,
+  organizations: { id: string; settings: object; credits?: readonly { id: string; amount: number; time: number }[] }[],
+): Promise<{ file: string; dir: string; database: string }> {
+  const { dir, file, read } = folder(t, withPlan(LIMITS))
+  const database = join(dir, 'gateway.db')
+  // A balance takes only models whose requests have a highest cost.
+  const bounded = read().replace('context_window: 400000', 'context_window: 400000, max_output_tokens: 4096')
+  writeFileSync(file, bounded.replace('sqlite::memory:', `sqlite:${database}`))
+  const { accounts, close } = await openAccounts(`sqlite:${database}`)
+  const audit = { time: NOVEMBER, by: 'cli:test', address: '', operation: 'test', key: '', before: {}, after: {} }
+  for (const { id, settings, credits = [] } of organizations) {
+    const keys = [{ id: 'key_1', sha256: createHash('sha256').update(id).digest('hex'), settings: '{}' }]
+    let credited = 0
+    for (const credit of [undefined, ...credits]) {
+      credited += credit?.amount ?? 0
+      const change = {
+        ...{ id, expected: (await accounts.read(id))?.version ?? 0, keys, audit },
+        settings: JSON.stringify({ ...settings, ...(credited > 0 && { credited }) }),
+        ...(credit && { credit: { by: 'cli:test', note: '', ...credit } }),
+      }
+      const [made] = await accounts.change([change])
+      assert.ok(made && (await accounts.read(id)), JSON.stringify(made))
+    }
+  }
+  await close()
+  return { file, dir, database }
+}
+
+async function refusedOf(file: string, dir: string, rows: readonly LedgerRow[], ...args: string[]): Promise<string[]> {
+  const ledger = join(dir, 'rows.ndjson')
+  writeFileSync(
+    ledger,
+    rows.map(({ cacheWrite, ...row }) => `${JSON.stringify({ ...row, cache_write: cacheWrite })}\n`).join(''),
+  )
+  const lines = join(dir, 'refused.jsonl')
+  const ran = await sluice('replay', '--month', '2026-11', '--rows', ledger, '--refusals', lines, ...args, file)
+  assert.equal(ran.code, 0, ran.err)
+  return readFileSync(lines, 'utf8')
+    .split('\n')
+    .filter(line => line !== '')
+    .map(line => JSON.parse(line))
+    .map(({ request_id, refused_by: { scope, limit } }) => `${request_id} ${scope} ${limit}`)
+}
+
+test('organizations of the store have their limits, and a proposal changes them by plan and by id', async t => {
+  const { file, dir } = await stored(t, [
+    { id: 'corp', settings: { plan: 'own' } },
+    { id: 'other', settings: { plan: 'own', limits: { requests_per_day: 1 } } },
+  ])
+  const of = (organization: string) =>
+    [1, 2, 3].map(hour => ({ ...stamp(hour, 10), request_id: `${organization}${hour}`, organization, key_id: 'key_1' }))
+  const rows = [...of('corp'), ...of('other')].toSorted((a, b) => a.time - b.time)
+  assert.deepEqual(
+    await refusedOf(file, dir, rows),
+    ['other2', 'other3'].map(id => `${id} organization requests_per_day`),
+  )
+  const plans = join(dir, 'new.yaml')
+  writeFileSync(
+    plans,
+    'plans: { own: { limits: { requests_per_day: 2 } } }\norganizations: { other: { limits: { requests_per_day: 3 } } }\n',
+  )
+  assert.deepEqual(await refusedOf(file, dir, rows, '--plans', plans), ['corp3 organization requests_per_day'])
+})
+
+test('a balance is what credits had brought by then, less what rows cost', async t => {
+  // 1 USD per million tokens of input, and one token of output reserved.
+  const usd = (amount: number) => amount * 1e9
+  const { file, dir } = await stored(t, [
+    {
+      id: 'paid',
+      settings: { plan: 'own', billing: 'prepaid' },
+      credits: [
+        { id: 'a', amount: usd(0.025), time: NOVEMBER },
+        { id: 'b', amount: usd(0.01), time: NOVEMBER + 5 * HOUR },
+      ],
+    },
+  ])
+  const rows = [1, 2, 3, 4, 6, 7].map(hour => ({
+    ...stamp(hour, 10_000),
+    organization: 'paid',
+    key_id: 'key_1',
+    billing: 'prepaid',
+  }))
+  assert.deepEqual(await refusedOf(file, dir, rows as LedgerRow[]), [
+    'req_3 organization balance',
+    'req_4 organization balance',
+    'req_7 organization balance',
+  ])
+})
+
+test('a raise widens limits while it held, and the user of a tag has limits of his own', async t => {
+  const { file, dir, read } = folder(
+    t,
+    withPlan({ requests_per_day: 2 })
+      .replace(
+        'plan: own\n',
+        `plan: own\n    raises: [{ until: "2026-11-01T04:30:00Z", limits: { requests_per_day: 4 } }]\n`,
+      )
+      .replace('- admission', '- admission: { user: { from: header.x-user } }')
+      .replace('- usage-capture', '- usage-capture: { tags: { user: { from: header.x-user } } }'),
+  )
+  const rows = [1, 2, 3, 4, 5, 6].map(hour => stamp(hour, 1))
+  // Four fit until half past four; then two of a day, and four are taken.
+  assert.deepEqual(await refusedOf(file, dir, rows), [
+    'req_5 organization requests_per_day',
+    'req_6 organization requests_per_day',
+  ])
+  writeFileSync(file, read().replace('status: active }', 'status: active, user_limits: { requests_per_day: 1 } }'))
+  const ofUsers = rows.slice(0, 4).map((row, i) => ({ ...row, tags: JSON.stringify({ user: `user-${i % 3}` }) }))
+  assert.deepEqual(await refusedOf(file, dir, ofUsers), ['req_4 user user_limits.requests_per_day'])
+})
+
+test('rows of the store itself, in order of time, and rows as `sluice usage --rows --csv` writes them', async t => {
+  const { file, dir, database } = await stored(t, [])
+  const db = new DatabaseSync(database)
+  const columns = [...LEDGER_COLUMNS, 'charged']
+  const insert = db.prepare(`INSERT INTO ledger (${columns.join()}) VALUES (${columns.map(() => '?').join()})`)
+  for (const row of TEN.toReversed()) {
+    const values = LEDGER_COLUMNS.map(name => columnOf(row, name) ?? (TEXT_COLUMNS.has(name) ? '' : null))
+    insert.run(...values.map(value => (typeof value === 'boolean' ? Number(value) : value)), 1)
+  }
+  db.close()
+  const plans = join(dir, 'new.yaml')
+  writeFileSync(plans, 'plans: { own: { limits: { requests_per_day: 4 } } }\n')
+  const args = ['replay', '--month', '2026-11', '--plans', plans, '--json']
+  const { out, err } = await sluice(...args, file)
+  const report = JSON.parse(out || `"${err}"`)
+  assert.deepEqual(
+    [report.before.requests, report.refused, report.refused_by[0].first],
+    [10, 6, '2026-11-01T00:04:00.000Z'],
+  )
+  const csv = join(dir, 'rows.csv')
+  const written: string[] = []
+  const io = { out: { write: (text: string) => written.push(text) }, err: { write() {} }, now: () => NOVEMBER }
+  assert.equal(await runUsage(['--rows', '--csv', '--month', '2026-11', '--store', `sqlite:${database}`], io), 0)
+  writeFileSync(csv, written.join(''))
+  const { until: _, ...same } = JSON.parse((await sluice(...args, '--rows', csv, file)).out)
+  const { until: __, ...known } = report
+  assert.deepEqual(same, known)
 })
