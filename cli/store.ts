@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs'
 import path from 'node:path'
 import { parseArgs } from 'node:util'
 import type { Logger } from '../core/plugin.ts'
-import { backup, type Copied, restore } from '../stores/move/backup.ts'
+import { backup, type Copied, type Moments, restore } from '../stores/move/backup.ts'
 import { cancelMove, type Moved, moveStore, NAMES, type Name, type Tally } from '../stores/move/move.ts'
 import { configFile } from './arguments.ts'
 import type { Verb } from './main.ts'
@@ -126,6 +126,7 @@ const WORDS: Record<Name, string> = {
   ledger: 'rows of the ledger',
   credits: 'credits',
   billed: 'balances that rows were billed to',
+  notices: 'notices of spend',
   idempotency: 'replies of idempotency keys',
   records: 'retained responses and their data',
 }
@@ -136,11 +137,18 @@ const NEVER = [
   'consumer groups of the stream sluice:ledger',
 ]
 
-function tellCopied(action: Action, { store, file, content }: Copied, terminal: Terminal): void {
+function tellCopied(action: Action, { store, file, content, read }: Copied, terminal: Terminal): void {
   const [what, from, to] = action === 'backup' ? ['Copied', store, file] : ['Restored', file, store]
   terminal.out(`${what} from ${from} to ${to}, and read again there:`)
   terminal.out(contentTable(content))
+  if (read) terminal.out(momentOf(read))
   if (action === 'restore') terminal.out('Start the gateways.')
+}
+
+function momentOf({ first, last }: Moments): string {
+  const time = (ms: number) => new Date(ms).toISOString()
+  if (first === last) return `It is the state of ${time(first)}.`
+  return `It was read from ${time(first)} to ${time(last)}; its table 'copied' says when each organization was.`
 }
 
 /** What of each kind there is, by count and sum; what there is nothing of is left out. */

@@ -391,28 +391,9 @@ function take(
   { store, log, steps }: { store: string; log: Logger; steps: readonly JournalStep[] },
 ): Abandoned | null {
   const folder = path.join(dir, instance)
-  const records: JournalRecord[] = []
-  const bad: { name: string; offset: number }[] = []
-  // This build's own version is assumed when the head is damaged. The damage is logged below.
-  let { version } = markOf(steps)
-  for (const name of fs.readdirSync(folder).sort()) {
-    if (!isSegment(name)) continue
-    const segment = readSegment(path.join(folder, name))
-    for (const record of segment.records) {
-      if (record.kind !== 'h') {
-        records.push(upgraded(record, version, steps))
-        continue
-      }
-      const head = JSON.parse(record.json) as Head
-      if (head.store !== store) return null
-      ;({ version } = head)
-      checkFormat(`the journal ${folder}`, { version, minReader: head.min_reader ?? version }, steps, {
-        newer: `start the release that wrote it, or a later one, once: it books the journal and removes it; ${ASIDE}`,
-        older: `start the release that wrote it once: it books the journal and removes it; ${ASIDE}`,
-      })
-    }
-    for (const offset of segment.damaged) bad.push({ name, offset })
-  }
+  const found = readFolder(folder, store, steps)
+  if (found === null) return null
+  const { records, bad } = found
   for (const { name, offset } of bad)
     log.error(
       { file: path.join(folder, name), offset },
@@ -438,6 +419,62 @@ function take(
     leave() {
       if (lock.isOpen) lock.close()
     },
+  }
+}
+
+/**
+ * All undamaged records of the journals in a folder that feed `store`, also of living owners: what a gateway would find
+ * that starts now. It takes no lock and changes nothing.
+ * @throws FormatRefused when one journal has a version that this build does not read
+ */
+export function readJournals(dir: string, store: string): JournalRecord[] {
+  if (!fs.existsSync(dir)) return []
+  return fs
+    .readdirSync(dir)
+    .sort()
+    .filter(name => name !== 'damaged' && fs.statSync(path.join(dir, name), { throwIfNoEntry: false })?.isDirectory())
+    .flatMap(name => readFolder(path.join(dir, name), store, STEPS)?.records ?? [])
+}
+
+/** The records of one instance, and the places of damaged lines. Null when they feed another store. */
+function readFolder(
+  folder: string,
+  store: string,
+  steps: readonly JournalStep[],
+): { records: JournalRecord[]; bad: { name: string; offset: number }[] } | null {
+  const records: JournalRecord[] = []
+  const bad: { name: string; offset: number }[] = []
+  // This build's own version is assumed when the head is damaged. The damage is logged by who takes the journal over.
+  let { version } = markOf(steps)
+  for (const name of unlessGone(() => fs.readdirSync(folder))?.sort() ?? []) {
+    if (!isSegment(name)) continue
+    // A living owner deletes a segment when the store has what is in it.
+    const segment = unlessGone(() => readSegment(path.join(folder, name)))
+    for (const record of segment?.records ?? []) {
+      if (record.kind !== 'h') {
+        records.push(upgraded(record, version, steps))
+        continue
+      }
+      const head = JSON.parse(record.json) as Head
+      if (head.store !== store) return null
+      ;({ version } = head)
+      checkFormat(`the journal ${folder}`, { version, minReader: head.min_reader ?? version }, steps, {
+        newer: `start the release that wrote it, or a later one, once: it books the journal and removes it; ${ASIDE}`,
+        older: `start the release that wrote it once: it books the journal and removes it; ${ASIDE}`,
+      })
+    }
+    for (const offset of segment?.damaged ?? []) bad.push({ name, offset })
+  }
+  return { records, bad }
+}
+
+/** What `read` returns; undefined when the file is not there any more. */
+function unlessGone<T>(read: () => T): T | undefined {
+  try {
+    return read()
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
+    throw error
   }
 }
 

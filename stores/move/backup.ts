@@ -2,7 +2,8 @@
  * `sluice store backup` and `restore`: a store as one database file, in the form of the embedded store, from any engine
  * and into any.
  *
- *   SQLite          SQLite's own online backup: the state at one moment, beside a running gateway
+ *   SQLite          SQLite's own online backup: the state at one moment, beside a running gateway. What the gateway has
+ *                   not written yet is in its journal, and is booked in the copy as a start would book it
  *   local, Redis    read like the source of a move, beside running gateways; see `backup` for what that means
  *
  * A backup is made beside its place and moved there once it was read again, so that a file of that name is a whole
@@ -12,13 +13,16 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { DatabaseSync, backup as onlineBackup } from 'node:sqlite'
 import { StoreUnavailable } from '../../core/canon/errors.ts'
+import { type JournalRecord, readJournals } from '../journal.ts'
+import { owedEntries } from '../ledger.ts'
 import { createPrivate } from '../private-file.ts'
 import { forgetOpened } from '../sqlite/opened.ts'
-import { checkDatabase } from '../sqlite/schema.ts'
+import { checkDatabase, prepare } from '../sqlite/schema.ts'
+import { packEntries, Tables } from '../sqlite/tables.ts'
 import { HOUR_MS } from '../usage.ts'
 import { type End, KINDS } from './end.ts'
 import { carry, type Name, openEnd, Tallies, type Tally, verify } from './move.ts'
-import { fileOf, openSqliteEnd } from './sqlite.ts'
+import { COPIED_TABLE, fileOf, openSqliteEnd, type SqliteEnd } from './sqlite.ts'
 
 export interface BackupOptions {
   /** The store, as in `StoreOptions`. */
@@ -30,6 +34,8 @@ export interface BackupOptions {
   tell(text: string): void
   /** How many things have been read or written. */
   progress(count: number): void
+  /** After each step of the copy of a database. */
+  step?(): void
   signal?: AbortSignal
 }
 
@@ -37,8 +43,18 @@ export interface Copied {
   store: string
   file: string
   content: Record<Name, Tally>
+  /** From when to when the backup was read; null in one of an earlier release. */
+  read: Moments | null
 }
 
+/** Unix ms. Of an engine that is read at one moment, both are the same. */
+export interface Moments {
+  first: number
+  last: number
+}
+
+/** A backup evicts nothing: the gateway that uses the store keeps to its own bounds. */
+const NO_BOUND = Number.MAX_SAFE_INTEGER
 /** Whether a sum may still grow: rows are booked within a few seconds, those of a killed gateway at its next start. */
 const OPEN_HOURS = 2
 
@@ -57,10 +73,17 @@ export async function backup(options: BackupOptions): Promise<Copied> {
   remove(part)
   try {
     if (store.startsWith('sqlite:')) {
-      const name = await copyDatabase(fileOf(store), part, options)
+      const from = fileOf(store)
+      // Before the database: what leaves the journal meanwhile is in the database by then.
+      const records = from === ':memory:' ? [] : readJournals(`${from}.journal`, 'sqlite')
+      const { name, time } = await copyDatabase(from, part, options)
+      book(part, records)
+      const read = { first: time, last: time }
+      takeRead(part)
+      noteRead(part, read)
       const content = (await contentOf(part, options)).total(0)
       place(part, file)
-      return { store: name, file, content }
+      return { store: name, file, content, read }
     }
     const source = await openEnd(store, maxMemory, tell, false)
     try {
@@ -71,16 +94,18 @@ export async function backup(options: BackupOptions): Promise<Copied> {
         if ((await source.mark()) !== null)
           throw new StoreUnavailable(`${source.name} is set aside by \`sluice store move\`; end that move first`)
         await target.begin(await source.secret())
-        const carried = await carry(source, target, now, () => {}, options, until)
+        const carried = await carry(timed(source, target), target, now, () => {}, options, until)
         target.sumFrom(until)
         await target.finish()
         await verify(carried, target, now, options, until)
       } finally {
         await target.close()
       }
+      const read = { first: now, last: Date.now() }
+      noteRead(part, read)
       const content = (await contentOf(part, options)).total(0)
       place(part, file)
-      return { store: source.name, file, content }
+      return { store: source.name, file, content, read }
     } finally {
       await source.close()
     }
@@ -108,6 +133,7 @@ export async function restore(options: BackupOptions): Promise<Copied> {
   remove(part)
   try {
     await copyDatabase(file, part, options)
+    const read = takeRead(part)
     const expected = await contentOf(part, options)
     const target = await openEnd(store, maxMemory, tell, true)
     const { name } = target
@@ -120,7 +146,7 @@ export async function restore(options: BackupOptions): Promise<Copied> {
         closed = true
         remove(toFile)
         place(part, toFile)
-        return { store: name, file, content: (await contentOf(toFile, options)).total(0) }
+        return { store: name, file, content: (await contentOf(toFile, options)).total(0), read }
       }
       const source = openSqliteEnd(`sqlite:${part}`, false)
       let whole = false
@@ -137,7 +163,7 @@ export async function restore(options: BackupOptions): Promise<Copied> {
         await target.setMark(null)
         await source.close()
       }
-      return { store: name, file, content: expected.total(0) }
+      return { store: name, file, content: expected.total(0), read }
     } finally {
       if (!closed) await target.close()
     }
@@ -170,16 +196,32 @@ function refuseRemains(file: string): void {
     )
 }
 
-/** Copies a database as it is at one moment, also one that a gateway uses. @returns its name */
-async function copyDatabase(from: string, to: string, { signal }: BackupOptions): Promise<string> {
+/** Copies a database as it is at one moment, also one that a gateway uses. @returns its name, and the moment in Unix ms */
+async function copyDatabase(
+  from: string,
+  to: string,
+  { signal, step }: BackupOptions,
+): Promise<{ name: string; time: number }> {
   if (from === ':memory:') throw new StoreUnavailable('a store in memory has no backup; name a file')
   if (!fs.existsSync(from)) throw new StoreUnavailable(`there is no database ${path.resolve(from)}`)
   createPrivate(to)
   const source = openToRead(from)
+  let time: number
   try {
     if (checkDatabase(source, from).version === 0)
       throw new StoreUnavailable(`${from} is empty: no gateway has used it`)
-    await onlineBackup(source, to, { rate: 4096, progress: () => signal?.throwIfAborted() })
+    // One moment is read until the end. Else SQLite begins anew after each commit of a gateway, and a database that takes
+    // more than one step beside a busy gateway would never be copied.
+    source.exec('BEGIN')
+    source.prepare('SELECT 1 FROM meta').get()
+    time = Date.now()
+    await onlineBackup(source, to, {
+      rate: 4096,
+      progress: () => {
+        step?.()
+        signal?.throwIfAborted()
+      },
+    })
   } catch (error) {
     if (error instanceof StoreUnavailable || signal?.aborted) throw error
     throw new StoreUnavailable(`${from} cannot be copied: ${(error as Error).message}`, error)
@@ -192,7 +234,74 @@ async function copyDatabase(from: string, to: string, { signal }: BackupOptions)
   } finally {
     copy.close()
   }
-  return `sqlite:${path.resolve(from)}`
+  return { name: `sqlite:${path.resolve(from)}`, time }
+}
+
+/** Reads like `source`, and notes in the backup between which times each organization's part was read. */
+function timed(source: End, target: SqliteEnd): Pick<End, 'read'> {
+  return {
+    async *read(kind, now, drop) {
+      const batches = source.read(kind, now, drop)[Symbol.asyncIterator]()
+      for (;;) {
+        const first = Date.now()
+        const { value: batch, done } = await batches.next()
+        if (done) return
+        // The ledger, the audit and what expires are many for each organization, and have times of their own.
+        if (kind === 'organizations' || kind === 'cells' || kind === 'balances')
+          target.noteCopied(batch.map(organizationOf), { first, last: Date.now() })
+        yield batch
+      }
+    },
+  }
+}
+
+const organizationOf = (item: { organization?: string; id?: string }): string => item.organization ?? item.id!
+
+/** Notes when the whole of a backup was read. */
+function noteRead(file: string, { first, last }: Moments): void {
+  const db = new DatabaseSync(file)
+  try {
+    db.exec(COPIED_TABLE)
+    db.prepare("INSERT INTO copied (organization, first, last) VALUES ('', ?, ?)").run(first, last)
+  } finally {
+    db.close()
+  }
+}
+
+/** Takes out of a copy of a backup when that was read: it is a store from now on. */
+function takeRead(file: string): Moments | null {
+  const db = new DatabaseSync(file)
+  try {
+    db.exec(COPIED_TABLE)
+    const found = db.prepare("SELECT first, last FROM copied WHERE organization = ''").get()
+    db.exec('DROP TABLE copied')
+    return found ? { first: Number(found['first']), last: Number(found['last']) } : null
+  } finally {
+    db.close()
+  }
+}
+
+/**
+ * Books what a gateway had in its journal: rows that it had not delivered, and levels that it had not written. Requests
+ * that were running are not in a backup.
+ */
+function book(file: string, records: readonly JournalRecord[]): void {
+  const { entries } = owedEntries(
+    records.filter(({ kind }) => kind !== 'i'),
+    Date.now(),
+  )
+  const levels = records.filter(({ kind }) => kind === 'l').map(({ json }) => json)
+  if (entries.length === 0 && levels.length === 0) return
+  const db = new DatabaseSync(file)
+  try {
+    prepare(db, file)
+    const caps = { idempotencyBytes: NO_BOUND, recordBytes: NO_BOUND, share: 1, ledgerKeep: null }
+    new Tables(db, caps).apply([
+      { op: 'recover', entries: packEntries(entries), levels: `[${levels.join()}]`, lost: [] },
+    ])
+  } finally {
+    db.close()
+  }
 }
 
 function openToRead(file: string): DatabaseSync {

@@ -1,6 +1,6 @@
 /** What one end of `sluice store move` can do, the same for both engines, and the things that are carried. */
 import type { Credit, OrganizationWithKeys } from '../../core/ports/accounts.ts'
-import type { LedgerRow, UsageSum } from '../../core/ports/store.ts'
+import type { LedgerRow, Notice, UsageSum } from '../../core/ports/store.ts'
 import type { MoveMark } from '../format.ts'
 import type { NOT_TOLD } from '../usage.ts'
 
@@ -65,6 +65,8 @@ export interface Carried {
   /** These two after the ledger, whose rows SQLite counts in them as they are written. */
   tagged: TaggedSum
   balances: Balance
+  /** In the order in which they were posted. */
+  notices: Notice
   idempotency: KeptReply
   records: KeptRecord
 }
@@ -78,6 +80,7 @@ export const KINDS: readonly Kind[] = [
   'ledger',
   'tagged',
   'balances',
+  'notices',
   'idempotency',
   'records',
 ]

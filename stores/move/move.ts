@@ -77,6 +77,7 @@ export const NAMES = {
   tagged: 'nano-USD',
   credits: 'nano-USD',
   billed: 'nano-USD',
+  notices: '',
   idempotency: 'bytes',
   records: 'bytes',
 } as const
@@ -187,7 +188,7 @@ export async function cancelMove({ from, to, maxMemory, tell }: MoveOptions): Pr
  * @param until of sums, those of whole hours before this time alone (Unix ms)
  */
 export async function carry(
-  source: End,
+  source: Pick<End, 'read'>,
   target: End,
   now: number,
   drop: Drop,
@@ -340,6 +341,10 @@ function entriesOf<K extends Kind>(kind: K, item: Carried[K]): Entry[] {
           ({ id, amount, time, by, note }): Entry => ['credits', amount, [organization, id, amount, time, by, note]],
         ),
       ]
+    }
+    case 'notices': {
+      const notice = item as Carried['notices']
+      return [['notices', 0, Object.entries(notice).sort(([a], [b]) => (a < b ? -1 : 1))]]
     }
     case 'idempotency': {
       const { organization, key, fingerprint, requestId, reply, expires } = item as KeptReply

@@ -4,11 +4,12 @@ import { Cluster, type Redis } from 'ioredis'
 import { StoreUnavailable } from '../../core/canon/errors.ts'
 import { sharedPrefix, userOfCell } from '../../core/canon/limits.ts'
 import type { AuditNote } from '../../core/ports/accounts.ts'
-import { type LedgerRow, RECENT_ROWS } from '../../core/ports/store.ts'
+import { type LedgerRow, type Notice, RECENT_ROWS } from '../../core/ports/store.ts'
 import { appendAll } from '../../core/tools/append.ts'
 import { LEDGER_COLUMNS } from '../columns.ts'
 import { type MoveMark, markOf, SET_ASIDE } from '../format.ts'
 import { folderOf, isLocal, LocalServer } from '../local.ts'
+import { identityOf, ONCE_KEEP_MS } from '../notices.ts'
 import {
   AUDIT,
   aboutKey,
@@ -43,6 +44,7 @@ import {
   TAGGED,
   toColumns,
 } from '../redis/ledger.ts'
+import { NOTICES, onceKey } from '../redis/notices.ts'
 import { script } from '../redis/scripts.ts'
 import { fieldOf, scanAllTagged, scanUsage } from '../redis/usage.ts'
 import { countsOf, HOUR_MS, monthIndex } from '../usage.ts'
@@ -198,6 +200,7 @@ export class RedisEnd implements End {
       tagged: () => scanAllTagged(this.#client),
       ledger: () => this.#ledger(),
       balances: () => this.#balances(),
+      notices: () => this.#notices(),
       idempotency: () => this.#replies(now, drop),
       records: () => this.#records(now),
     }[kind]() as AsyncIterable<Carried[K][]>
@@ -214,6 +217,7 @@ export class RedisEnd implements End {
       tagged: this.#writeTagged,
       ledger: this.#writeLedger,
       balances: this.#writeBalances,
+      notices: this.#writeNotices,
       idempotency: this.#writeReplies,
       records: this.#writeRecords,
     }[kind] as unknown as (items: readonly Carried[K][]) => Promise<Carried[K][] | undefined>
@@ -260,9 +264,18 @@ export class RedisEnd implements End {
   }
 
   async *#audit(): AsyncGenerator<Carried['audit'][]> {
+    for await (const page of this.#entries(AUDIT)) yield page.map(([organization, entry]) => ({ organization, entry }))
+  }
+
+  async *#notices(): AsyncGenerator<Notice[]> {
+    for await (const page of this.#entries(NOTICES)) yield page.map(([, notice]) => JSON.parse(notice) as Notice)
+  }
+
+  /** Pages of the two values of each entry of a stream. */
+  async *#entries(stream: string): AsyncGenerator<[string, string][]> {
     for (let from = '-'; ; ) {
-      const page = await this.#call(redis => redis.xrange(AUDIT, from, '+', 'COUNT', ROWS))
-      yield page.map(([, [, organization, , entry]]) => ({ organization: organization!, entry: entry! }))
+      const page = await this.#call(redis => redis.xrange(stream, from, '+', 'COUNT', ROWS))
+      yield page.map(([, [, first, , second]]) => [first!, second!])
       if (page.length < ROWS) return
       from = `(${page.at(-1)![0]}`
     }
@@ -459,6 +472,16 @@ export class RedisEnd implements End {
     await this.#each(items, LARGE, async (redis, { organization, billed, credits }) => {
       await redis.hset(BILLED, organization, billed)
       for (const credit of credits) await redis.hset(creditsKey(organization), credit.id, JSON.stringify(credit))
+    })
+  }
+
+  readonly #writeNotices = async (items: readonly Notice[]): Promise<void> => {
+    const dated = items.map(notice => ({ notice, id: this.#idAt(NOTICES, notice.time) }))
+    await this.#each(dated, ROWS, async (redis, { notice, id }) => {
+      const once = onceKey(notice)
+      await redis.sadd(once, identityOf(notice))
+      await redis.pexpire(once, ONCE_KEEP_MS)
+      return redis.xadd(NOTICES, id, 'o', notice.organization, 'n', JSON.stringify(notice))
     })
   }
 

@@ -12,6 +12,7 @@ import { acquire } from '../journal.ts'
 import { markBytes } from '../marks.ts'
 import { SqliteAccounts } from '../sqlite/accounts.ts'
 import { toRow } from '../sqlite/ledger.ts'
+import { SqliteNotices } from '../sqlite/notices.ts'
 import { MIN_READER, MOVE, makePrivate, prepare, STEPS } from '../sqlite/schema.ts'
 import { SUM_SLICE, TAGGED_COLUMNS, toSum, USAGE_COLUMNS } from '../sqlite/usage.ts'
 import { countsOf, HOUR_MS, textsOf } from '../usage.ts'
@@ -30,6 +31,13 @@ const NEVER = Number.MAX_SAFE_INTEGER
  * No bucket that can be refilled at all takes longer.
  */
 const LEVEL_KEEP_MS = 31 * 86_400_000
+
+/**
+ * In a backup alone: between which times (Unix ms) the account, limits and balance of each organization were read; with
+ * '' the whole backup.
+ */
+export const COPIED_TABLE =
+  'CREATE TABLE IF NOT EXISTS copied (organization TEXT PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL) STRICT'
 
 /** The file of a `sqlite:` URL. */
 export const fileOf = (url: string): string => url.slice('sqlite:'.length).replace(/^\/\/(?=\/)/, '')
@@ -121,6 +129,7 @@ export class SqliteEnd implements End {
       'credits',
       'billed',
       'tagged',
+      'notices',
     ])
       if (this.#sql(`SELECT 1 FROM ${table} LIMIT 1`).get()) return `${this.#file} has rows in its table ${table}`
     return null
@@ -160,6 +169,18 @@ export class SqliteEnd implements End {
     this.#transaction(() => this.#sql(SUM_SLICE).run(time, NEVER))
   }
 
+  /** Notes that a part of these organizations was read between these times. */
+  noteCopied(organizations: readonly string[], { first, last }: { first: number; last: number }): void {
+    this.#db.exec(COPIED_TABLE)
+    this.#transaction(() => {
+      const note = this.#sql(
+        `INSERT INTO copied (organization, first, last) VALUES (?, ?, ?) ON CONFLICT (organization)
+           DO UPDATE SET first = min(first, excluded.first), last = max(last, excluded.last)`,
+      )
+      for (const organization of organizations) note.run(organization, first, last)
+    })
+  }
+
   async *read<K extends Kind>(kind: K, now: number, drop: Drop): AsyncGenerator<Carried[K][]> {
     try {
       yield* this.#batches(kind, now, drop)
@@ -179,6 +200,7 @@ export class SqliteEnd implements End {
       tagged: () => this.#rows('SELECT * FROM tagged', toTagged),
       ledger: () => this.#rows('SELECT rowid, * FROM ledger ORDER BY rowid', toRow),
       balances: () => this.#balances(),
+      notices: () => this.#rows('SELECT notice FROM notices ORDER BY id', row => JSON.parse(row['notice'] as string)),
       idempotency: () => this.#rows('SELECT * FROM idempotency ORDER BY expires, rowid', toReply),
       records: () => this.#rows('SELECT * FROM records ORDER BY expires, rowid', toRecord),
     }[kind]() as Iterable<Carried[K]>
@@ -207,6 +229,7 @@ export class SqliteEnd implements End {
       tagged: this.#tagged,
       ledger: this.#row,
       balances: this.#balance,
+      notices: this.#notice,
       idempotency: this.#reply,
       records: this.#record,
     }[kind] as (item: Carried[K]) => boolean
@@ -393,6 +416,8 @@ export class SqliteEnd implements End {
     this.#sql('INSERT OR REPLACE INTO billed (organization, amount) VALUES (?, ?)').run(organization, billed)
     return true
   }
+
+  readonly #notice = (notice: Carried['notices']): boolean => new SqliteNotices(this.#db).post(notice)
 
   readonly #reply = ({ organization, key, fingerprint, requestId, reply, expires }: KeptReply): boolean => {
     const insert = this.#sql(

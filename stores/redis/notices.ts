@@ -10,7 +10,9 @@ import type { RedisClient } from './client.ts'
 import { script } from './scripts.ts'
 
 const NOTICE = script('notice')
-const STREAM = '{sluice:notices}'
+export const NOTICES = '{sluice:notices}'
+/** The set of the identities of one day or month. */
+export const onceKey = ({ period, number }: Notice): string => `${NOTICES}:once:${period}:${number}`
 /** The stream has no index by organization: a page looks through at most this many. */
 const SCAN = 5000
 
@@ -22,15 +24,14 @@ export class RedisNotices implements NoticeStore {
   }
 
   async post(notice: Notice): Promise<boolean> {
-    const once = `${STREAM}:once:${notice.period}:${notice.number}`
     const args = [identityOf(notice), notice.organization, JSON.stringify(notice), ONCE_KEEP_MS]
-    return (await this.#client.script(NOTICE, [STREAM, once], args)) === 1
+    return (await this.#client.script(NOTICE, [NOTICES, onceKey(notice)], args)) === 1
   }
 
   async page(after: string, most: number, organization?: string): Promise<NoticePage> {
     const count = organization === undefined ? most : Math.max(most, SCAN)
     const from = after === '' ? '-' : `(${after}`
-    const found = await this.#client.call(this.#client.redis.xrange(STREAM, from, '+', 'COUNT', count))
+    const found = await this.#client.call(this.#client.redis.xrange(NOTICES, from, '+', 'COUNT', count))
     const notices: NoticePage['notices'] = []
     for (const [id, [, of, , json]] of found) {
       if (organization === undefined || of === organization) notices.push({ id, ...(JSON.parse(json!) as Notice) })

@@ -36,7 +36,8 @@ export class SqliteNotices implements NoticeStore {
   page(after: string, most: number, organization?: string): NoticePage {
     return this.#try(() => {
       const only = organization === undefined ? '' : ' AND organization = ?'
-      const values = [Number(after || 0), ...(organization === undefined ? [] : [organization]), most]
+      // A cursor of another engine, as after a restore, is none: who reads knows notices by what they say.
+      const values = [Number(after) || 0, ...(organization === undefined ? [] : [organization]), most]
       const rows = this.#db
         .prepare(`SELECT id, notice FROM notices WHERE id > ?${only} ORDER BY id LIMIT ?`)
         .all(...values)

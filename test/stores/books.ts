@@ -1,6 +1,7 @@
 /** A store with something of everything in it, and all that it tells through its ports. */
 import assert from 'node:assert/strict'
-import type { Cell, RecordKind, Store } from '../../core/ports/store.ts'
+import { periodIndex } from '../../core/canon/limits.ts'
+import type { Cell, Notice, RecordKind, Store } from '../../core/ports/store.ts'
 import { systemClock } from '../../core/tools/clock.ts'
 import { bucket, DAY, intent, MINUTE, outcome, slots, spend, usedIn } from './kit.ts'
 
@@ -27,6 +28,11 @@ export const USER_CELLS: readonly Cell[] = [
   slots('k:key_1:u:conc', Number.POSITIVE_INFINITY),
   spend('k:key_1:u:month', 1e12, 'month'),
 ].map(cell => ({ ...cell, scope: 'user' }))
+
+export const NOTICES: readonly Notice[] = [50, 80].map(percent => ({
+  ...{ time: systemClock.now(), organization: 'zoë', key: '', model: '', period: 'month' as const },
+  ...{ number: periodIndex('month', systemClock.now()), percent, limit: 1e12, spent: percent * 1e10 },
+}))
 
 /** What each end user has left of tokens and spend. */
 export async function leftOfUsers({ limits }: Store, org: string): Promise<(number | undefined)[][]> {
@@ -59,6 +65,13 @@ export async function fill(store: Store): Promise<void> {
         ...(i === 2 && { credit: { id: 'inv-7', amount: 5e9, time: now, by: 'cli:ops', note: 'by wire' } }),
       },
     ])
+    // Before the rows: what is settled goes into the journal with the next row.
+    for (const [n, name] of USERS.entries()) {
+      const [id, amounts] = [`req_${i}_of_${n}`, CELLS.map(() => 0)]
+      const user = { name, cells: USER_CELLS, amounts: [90, 1, 5000] }
+      await store.limits.admit({ org, id, cells: CELLS, amounts, now, user })
+      store.limits.settle(org, id, amounts, now, [10 * n + 7, 1, 100 * n + 3])
+    }
     for (let n = 0; n < 20; n++) {
       const id = `req_${i}_${n}`
       await store.limits.admit({ org, id, cells: CELLS, amounts: [1, 50, 40, 1, 9_000_000, 9_000_000], now })
@@ -71,12 +84,6 @@ export async function fill(store: Store): Promise<void> {
       const more = n % 2 ? { ttfb_ms: null, bytes_in: 7, provider: '' } : { duration_ms: 0.1 + n, provider: 'p\ud800' }
       const tags = n % 3 ? {} : { tags: JSON.stringify({ team: `${n % 2}`, user: 'ü' }) }
       await store.ledger.outcome(outcome(id, { ...more, ...tags, cost: 8_000_001 + n }))
-    }
-    for (const [n, name] of USERS.entries()) {
-      const [id, amounts] = [`req_${i}_of_${n}`, CELLS.map(() => 0)]
-      const user = { name, cells: USER_CELLS, amounts: [90, 1, 5000] }
-      await store.limits.admit({ org, id, cells: CELLS, amounts, now, user })
-      store.limits.settle(org, id, amounts, now, [10 * n + 7, 1, 100 * n + 3])
     }
     await store.records.put(org, 'response', 'resp_1', Buffer.from(`one of ${org}`), 30 * DAY, now)
     await store.records.put(org, 'continuation', 'c:1', Buffer.alloc(99, i), 30 * DAY, now)
@@ -92,6 +99,7 @@ export async function fill(store: Store): Promise<void> {
     )
     await store.idempotency.finish(org, 'not kept', null, DAY, now)
   }
+  for (const notice of NOTICES) await store.notices.post(notice)
   await store.accounts.note(note('admin login'))
   await store.ledger.flush()
 }
@@ -129,6 +137,9 @@ export async function booksOf(store: Store) {
       const record = kept.state === 'replay' && { ...kept.record, body: String(Buffer.from(kept.record.body)) }
       return [kept.state, record, await store.idempotency.begin(org, 'not kept', 'f', 'x', DAY, now)]
     }),
+    // Posted again, they are known.
+    notices: (await store.notices.page('', 10)).notices.map(({ id: _, ...notice }) => notice),
+    known: await Promise.all(NOTICES.map(notice => store.notices.post(notice))),
     secret: Buffer.from(await store.secret('')).toString('hex'),
   }
 }
