@@ -113,17 +113,18 @@ const MAIN = join(import.meta.dirname, '../cli/main.ts')
 const MEASURED = `import { main } from ${JSON.stringify(MAIN)}
 const began = performance.now()
 await main(process.argv.slice(1))
-console.log(JSON.stringify({ ms: performance.now() - began, kib: process.resourceUsage().maxRSS }))`
+const { user, system } = process.cpuUsage()
+console.log(JSON.stringify({ ms: performance.now() - began, cpu: (user + system) / 1000, kib: process.resourceUsage().maxRSS }))`
 const args = ['replay', '--plans', plans, '--prices', plans, '--month', '2025-11', '--json', config]
 const child = startProgram(undefined, '--input-type=module-typescript', ['--eval', MEASURED, ...args])
 const printed = (await output(child, 1_200_000)).trimEnd()
 const end = printed.lastIndexOf('\n')
 const report = JSON.parse(printed.slice(0, end))
-const { ms, kib } = JSON.parse(printed.slice(end)) as { ms: number; kib: number }
+const { ms, cpu, kib } = JSON.parse(printed.slice(end)) as { ms: number; cpu: number; kib: number }
 if (report.before.requests !== ROWS) throw new Error(`${report.before.requests} rows of ${ROWS} were replayed`)
 const seconds = ms / 1000
 console.log(
-  `${ROWS.toLocaleString('en')} rows of ${ORGANIZATIONS.toLocaleString('en')} organizations in ${seconds.toFixed(1)} s, ` +
+  `${ROWS.toLocaleString('en')} rows of ${ORGANIZATIONS.toLocaleString('en')} organizations in ${seconds.toFixed(1)} s (${(cpu / 1000).toFixed(1)} s of CPU), ` +
     `${((seconds * 1e6) / ROWS).toFixed(1)} s for a million; ${report.refused.toLocaleString('en')} refused by ` +
     `${report.refused_by.length} limits; at most ${(kib / 1024).toFixed(0)} MiB (${machine}, Node ${process.version})`,
 )

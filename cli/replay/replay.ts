@@ -5,13 +5,13 @@
  */
 import { isDeepStrictEqual } from 'node:util'
 import type { GatewayConfig, ModelConfig } from '../../config/types.ts'
-import { countedOf, limitOf } from '../../core/canon/limits.ts'
+import { countedOf, denialCode, limitOf } from '../../core/canon/limits.ts'
 import type { CostRates } from '../../core/canon/money.ts'
 import type { Reply } from '../../core/plugin.ts'
 import { type Cell, isLimit, type LedgerRow } from '../../core/ports/store.ts'
 import type { Clock } from '../../core/tools/clock.ts'
 import { type CellSet, cellSets } from '../../plugins/admission/cells.ts'
-import { denied, verdict } from '../../plugins/admission/denials.ts'
+import { verdict } from '../../plugins/admission/denials.ts'
 import { needFor } from '../../plugins/admission/need.ts'
 import { type Taken, take } from '../../plugins/admission/take.ts'
 import { ModelAccess } from '../../plugins/model-access/access.ts'
@@ -275,8 +275,7 @@ const DEFAULT_RESERVE = 4096
 
 function refusalOf(row: LedgerRow, cells: readonly Cell[], { result, amounts, user }: Taken): Refusal {
   if (result.admitted) throw new Error('it was admitted')
-  const [of, reserved, states] =
-    result.user && user ? [user.cells, user.amounts, result.user] : [cells, amounts, result.states]
+  const [of, reserved] = result.user && user ? [user.cells, user.amounts] : [cells, amounts]
   const { at, final, horizonMs } = verdict(of, reserved, result)
   const cell = of[at]!
   return {
@@ -284,7 +283,7 @@ function refusalOf(row: LedgerRow, cells: readonly Cell[], { result, amounts, us
     scope: SCOPES[cell.scope],
     limit: (cell.scope === 'user' ? 'user_limits.' : '') + (cell.kind === 'balance' ? 'balance' : limitOf(cell).name),
     model: cell.model ?? '',
-    code: codeOf(denied(of, reserved, { ...result, states }, row.time)),
+    code: denialCode(cell.dimension),
     fits: final ? null : Math.ceil(row.time + horizonMs),
   }
 }
