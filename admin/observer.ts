@@ -104,7 +104,7 @@ export class Observer {
     if (record.slowedMs > 0) this.#metrics.slowed(x.route)
     if (error) this.#metrics.refused(x.route, error.code, reserved !== undefined)
     const overSpend = error?.details?.['dimension'] === 'spend'
-    if (caller && (record.cost > 0 || overSpend)) this.#spend.saw(caller, record.model, overSpend)
+    if (caller && (record.cost > 0 || overSpend)) this.#spend.saw(caller, record.model, overSpend, x.startedAt)
     // `usage` is filled once an admitted exchange has settled. Without both nobody has opened a row, or closed it.
     if ((!reserved || !bill) && x.forwarded) this.#metrics.withoutRow(x.chain)
     if (error?.bound) this.#metrics.overBound(error.bound)

@@ -19,13 +19,15 @@ const WATCH_MS = 5000
 /** So many limits are remembered; of more, those that were noticed first are forgotten, and looked up again. */
 const MOST_REMEMBERED = 50_000
 
-/** Of one exchange: its caller and model, and whether a spend limit refused it. */
+/** Exchanges of one caller, model and day, and whether a spend limit refused one of them. */
 interface Seen {
   caller: Identity
   /** '' for none. */
   model: string
-  /** When the first of them ended, Unix ms: a day may be over when they are looked at. */
+  /** When the first of them began, as in its row, Unix ms: the day may be over when they are looked at. */
   at: number
+  /** When the last of them ended, Unix ms. */
+  ended: number
   refused: boolean
 }
 
@@ -33,7 +35,10 @@ export class SpendWatch {
   readonly #store: () => Store | undefined
   readonly #clock: Clock
   readonly #log: Logger
-  /** By caller, in which `auth` has one object for a key: the models whose limits are to be looked at. */
+  /**
+   * By caller, in which `auth` has one object for a key: the days and models whose limits are to be looked at. What a
+   * day leaves to be looked at after midnight must not stand for what the next day brings.
+   */
   readonly #changed = new Map<Identity, Map<string, Seen>>()
   readonly #cells = new WeakMap<Identity, Map<string, readonly Cell[]>>()
   /** By organization and cell: the period, and the highest threshold that was noticed of this limit. */
@@ -62,14 +67,26 @@ export class SpendWatch {
     return count
   }
 
-  /** An exchange of this caller has ended, and something was billed for it, or a spend limit refused it. */
-  saw(caller: Identity, model: string, refused: boolean, at = this.#clock.now()): void {
+  /**
+   * An exchange of this caller has ended, and something was billed for it, or a spend limit refused it.
+   * @param began Unix ms; the ledger books it in this day and month
+   */
+  saw(caller: Identity, model: string, refused: boolean, began: number): void {
+    this.#note({ caller, model, at: began, ended: this.#clock.now(), refused })
+  }
+
+  #note(one: Seen): void {
+    const { caller, model, at, ended, refused } = one
     if (this.#cellsOf(caller, model).length === 0) return
-    let models = this.#changed.get(caller)
-    if (!models) this.#changed.set(caller, (models = new Map()))
-    const seen = models.get(model)
-    if (!seen) models.set(model, { caller, model, at, refused })
-    else if (refused) seen.refused = true
+    let changed = this.#changed.get(caller)
+    if (!changed) this.#changed.set(caller, (changed = new Map()))
+    const name = `${periodIndex('day', at)}\n${model}`
+    const seen = changed.get(name)
+    if (!seen) changed.set(name, one)
+    else {
+      seen.refused ||= refused
+      seen.ended = Math.max(seen.ended, ended)
+    }
     this.#timer ??= this.#clock.setTimer(WATCH_MS, () => {
       this.#timer = undefined
       void this.look()
@@ -79,7 +96,7 @@ export class SpendWatch {
   /** Looks at the limits of those whose spend has changed. Resolves when all that was found is posted. */
   async look(): Promise<void> {
     const store = this.#store()
-    const seen = [...this.#changed.values()].flatMap(models => [...models.values()])
+    const seen = [...this.#changed.values()].flatMap(changed => [...changed.values()])
     this.#changed.clear()
     if (!store) return
     for (const one of seen) {
@@ -93,8 +110,8 @@ export class SpendWatch {
     }
   }
 
-  #again({ caller, model, refused, at }: Seen): void {
-    if (!this.#closed) this.saw(caller, model, refused, at)
+  #again(seen: Seen): void {
+    if (!this.#closed) this.#note(seen)
   }
 
   close(): void {
@@ -116,7 +133,7 @@ export class SpendWatch {
   }
 
   /** @returns false when a limit seems to be crossed and the ledger does not say so: it may, in a while */
-  async #lookAt(store: Store, { caller, model, at, refused }: Seen): Promise<boolean> {
+  async #lookAt(store: Store, { caller, model, at, ended, refused }: Seen): Promise<boolean> {
     const cells = this.#cellsOf(caller, model)
     const now = this.#clock.now()
     const states = await store.limits.peek(caller.organization.id, cells, now)
@@ -136,7 +153,8 @@ export class SpendWatch {
       const spent = await spentBy(store, caller, cell, number)
       const found = crossed(spent)
       if (found.length === 0) {
-        settled &&= over
+        // Of a period that is over no level tells what is to come: the last rows are booked some milliseconds later.
+        settled &&= over && now - ended >= WATCH_MS
         continue
       }
       for (const percent of found) {

@@ -72,10 +72,10 @@ for (const [engine, skip, urlOf] of [
     }
 
     test('what is billed crosses a threshold, what is reserved does not; each is told once', async t => {
-      const { watch, who, admit, bill, posted, words } = await start(t)
+      const { clock, watch, who, admit, bill, posted, words } = await start(t)
       const one = watch()
       const look = (identity: Identity = who) => {
-        one.saw(identity, '', false)
+        one.saw(identity, '', false, clock.now())
         return one.look()
       }
       const first = await admit(5e8)
@@ -112,7 +112,7 @@ for (const [engine, skip, urlOf] of [
       const look = (identity: Identity = who) =>
         Promise.all(
           all.map(one => {
-            one.saw(identity, '', false)
+            one.saw(identity, '', false, clock.now())
             return one.look()
           }),
         )
@@ -147,14 +147,14 @@ for (const [engine, skip, urlOf] of [
     })
 
     test('a limit that refuses what does not fit any more is used up, though something is left', async t => {
-      const { watch, who, admit, bill, posted, words } = await start(t)
+      const { clock, watch, who, admit, bill, posted, words } = await start(t)
       const one = watch()
       await bill(await admit(3e8), 3e8)
-      one.saw(who, '', true)
+      one.saw(who, '', true, clock.now())
       await one.look()
       assert.deepEqual(words(await posted()), ['key_ci day 50'], 'a large request was refused at half of the limit')
       await bill(await admit(2e8), 2e8)
-      one.saw(who, '', true)
+      one.saw(who, '', true, clock.now())
       await one.look()
       assert.deepEqual(words((await posted()).slice(1)), ['org day 50', 'key_ci day 80', 'key_ci day 100'])
     })
@@ -163,8 +163,43 @@ for (const [engine, skip, urlOf] of [
       const { clock, watch, who, admit, bill, posted, words } = await start(t)
       const one = watch()
       await bill(await admit(3e8), 3e8)
-      one.saw(who, '', false)
+      one.saw(who, '', false, clock.now())
       clock.jump(DAY)
+      await one.look()
+      assert.deepEqual(words(await posted()), ['key_ci day 50'])
+      assert.equal((await posted())[0]!.number, Math.floor(T0 / DAY))
+    })
+
+    // What the old day left was the entry of the caller and model, so it stood for what the new day brought: that was
+    // looked up under the old day alone, and its notice came with the next exchange, or never.
+    test('what is left of a day does not stand for the next one, nor its refusals', async t => {
+      const { clock, watch, who, admit, bill, posted, words } = await start(t)
+      const one = watch()
+      const big = await admit(5e8)
+      one.saw(who, '', true, clock.now())
+      await one.look()
+      assert.deepEqual(await posted(), [], 'half is reserved and nothing is spent: it is looked at again')
+      clock.jump(DAY)
+      await bill(await admit(5e8), 5e8)
+      one.saw(who, '', false, clock.now())
+      await one.look()
+      assert.deepEqual(words(await posted()), ['org day 50', 'key_ci day 50', 'key_ci day 80'], big)
+      assert.deepEqual(new Set((await posted()).map(({ number }) => number)), new Set([Math.floor(T0 / DAY) + 1]))
+    })
+
+    // An exchange is booked when it began. It was looked up in the day in which it ended.
+    test('an exchange that ends after midnight is told of the day in which it began', async t => {
+      const { clock, watch, who, admit, store, posted, words } = await start(t)
+      const one = watch()
+      const id = await admit(3e8)
+      store.ledger.intent(intent(id, { organization: 'acme', key_id: 'key_ci', time: clock.now() }))
+      const began = clock.now()
+      clock.jump(DAY)
+      one.saw(who, '', false, began)
+      await one.look()
+      assert.deepEqual(await posted(), [], 'its row is not booked yet')
+      store.ledger.outcome(outcome(id, { cost: 3e8 }))
+      await store.ledger.flush()
       await one.look()
       assert.deepEqual(words(await posted()), ['key_ci day 50'])
       assert.equal((await posted())[0]!.number, Math.floor(T0 / DAY))
@@ -207,7 +242,7 @@ test('while the store does not answer, nothing is lost', async t => {
     log,
   })
   t.after(() => watch.close())
-  watch.saw(caller({ limits: { daily_spend_usd: 1e9 } }), '', false)
+  watch.saw(caller({ limits: { daily_spend_usd: 1e9 } }), '', false, T0)
   await watch.look()
   await watch.look()
   assert.equal(log.lines.length, 2, 'it is looked at again')
