@@ -29,6 +29,7 @@ import { RedisClient, tagOf } from '../redis/client.ts'
 import { drainOf, holdsDrained, readDrained } from '../redis/drained.ts'
 import { FORMAT, HELD, LEASE_PREFIX, STEPS } from '../redis/format.ts'
 import { indexOf } from '../redis/idempotency.ts'
+import { renewIdentity } from '../redis/identity.ts'
 import { userNames, usersKeep } from '../redis/layout.ts'
 import {
   BILLED,
@@ -165,6 +166,7 @@ export class RedisEnd implements End {
   }
 
   async begin(secret: Uint8Array | null): Promise<void> {
+    await renewIdentity(this.#client)
     if (secret) await this.#call(redis => redis.set(SECRET, Buffer.from(secret).toString('base64')))
   }
 

@@ -3,7 +3,7 @@
  * while gateways of two releases share one Redis, as they do during a rolling deploy.
  *
  *   {sluice:leases}:format   hash: version, min_reader. A Redis without this key has version 1. `move`: the `MoveMark` of
- *                            data that `sluice store move` has set aside
+ *                            data that `sluice store move` has set aside. `data`: the name of the data (identity.ts)
  *
  * The mark is in the same cluster slot as the leases, because each depends on the other. A process takes or renews a
  * lease only when it can read the layout. The value of a lease is the version that its process knows. `min_reader` is

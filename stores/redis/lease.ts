@@ -21,6 +21,7 @@ import { markOf } from '../format.ts'
 import type { Script } from './call.ts'
 import { type RedisClient, tagOf } from './client.ts'
 import { bringUpToDate, FORMAT, HELD, type LayoutStep, LEASE_PREFIX } from './format.ts'
+import type { Identity } from './identity.ts'
 import { userNames } from './layout.ts'
 import type { OrgKeys, UserKeys } from './plan.ts'
 import { script } from './scripts.ts'
@@ -59,6 +60,7 @@ export class Leases {
   #times: LeaseTimes
   #base: string
   #steps: readonly LayoutStep[]
+  #identity: Identity
   /** Set while this build cannot use the data in Redis, or Redis refuses the configured user. */
   #refused: StoreRefused | undefined
   /** How many leases this process has taken. */
@@ -99,6 +101,7 @@ export class Leases {
     instance: string
     times: LeaseTimes
     steps: readonly LayoutStep[]
+    identity: Identity
     each: () => Promise<void>
   }) {
     this.#client = options.client
@@ -107,6 +110,7 @@ export class Leases {
     this.#base = options.instance
     this.#times = options.times
     this.#steps = options.steps
+    this.#identity = options.identity
     this.#each = options.each
     // A server that restarted may have lost the lease. So the lease is renewed, or a new one taken, before the next
     // reservation.
@@ -359,7 +363,10 @@ export class Leases {
   async #takeOnce(): Promise<void> {
     const id = this.#epoch === 0 ? this.#base : `${this.#base}.${this.#epoch}`
     // The mark is checked for every lease, because the server may have lost its data in the meantime.
+    // A gateway that serves goes on when the server beside it loses its data: it knows what to serve, and says so.
+    if (this.#epoch === 0) await this.#identity.check()
     await bringUpToDate(this.#client, this.#steps)
+    await this.#identity.note()
     const at = this.#clock.mono()
     if (!(await this.#put(SCRIPTS.take, id))) throw new StoreUnavailable('the layout of redis has just been changed')
     // A process that was only suspended may have rows that Redis has not got yet: it begins no generation.

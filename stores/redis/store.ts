@@ -33,6 +33,7 @@ import { type Connection, RedisClient } from './client.ts'
 import { drainOf } from './drained.ts'
 import { type LayoutStep, STEPS } from './format.ts'
 import { IDEMPOTENCY_LEASE_MS, RedisIdempotency } from './idempotency.ts'
+import { Identity } from './identity.ts'
 import { BALANCE, placeOf, STARTS } from './layout.ts'
 import { LEASE_TIMES, Leases, type LeaseTimes } from './lease.ts'
 import {
@@ -159,6 +160,7 @@ export class RedisStore implements Store {
       instance,
       times: options.leaseTimes ?? LEASE_TIMES,
       steps: options.steps ?? STEPS,
+      identity: new Identity(client, path.join(options.dataDir, 'journal'), log),
       each: async () => {
         await this.idempotency.renew()
         // What fails is done by the next beat: a full Redis must not keep what dead processes hold.

@@ -4,6 +4,7 @@ import fs from 'node:fs'
 import path from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { after, before, type TestContext, test } from 'node:test'
+import { Redis } from 'ioredis'
 import type { Store } from '../../core/ports/store.ts'
 import { type Clock, systemClock } from '../../core/tools/clock.ts'
 import { openStore } from '../../stores/index.ts'
@@ -276,6 +277,49 @@ test('a restore into Redis that was stopped begins anew', { skip }, async t => {
   await end.close()
   await restore(of(other, file))
   assert.deepEqual(await booksOf(await open(t, other)), books)
+})
+
+/**
+ * A Redis with `appendonly yes` ignores a `dump.rdb`, and starts empty. Gateways served from it as if it were new, without
+ * keys, spend and ledger, and /readyz said `ready`.
+ */
+test('no gateway starts on a Redis whose data is gone, until it is restored or given up', { skip }, async t => {
+  const [url, file, dataDir] = [newRedis(), newBackup(), temporary()]
+  const warned: string[] = []
+  const log = { debug() {}, info() {}, warn: (_: object, text: string) => void warned.push(text), error() {} }
+  const start = () => openStore(options(url, { dataDir, log }))
+  const first = await start()
+  await fill(first)
+  const books = await booksOf(first)
+  await backup(of(url, file))
+  await first.close()
+  await (await start()).close()
+  assert.deepEqual(warned, [])
+
+  const lost = async () => {
+    const redis = new Redis(url)
+    await redis.flushdb()
+    redis.disconnect()
+  }
+  await lost()
+  await assert.rejects(start(), /the data in redis:.* is gone: .*ignores a dump\.rdb.*store restore.*remove .*\.store/)
+  // Another machine has never used it.
+  await (await open(t, url)).close()
+  await lost()
+  await restore(of(url, file))
+  const restored = await start()
+  assert.deepEqual(warned, ['the store has other data than before'])
+  assert.deepEqual(await booksOf(restored), books)
+  await restored.close()
+
+  await lost()
+  const message = await start().then(
+    () => '',
+    (error: Error) => error.message,
+  )
+  fs.rmSync(/remove (\S+\.store)$/.exec(message)![1]!)
+  await (await start()).close()
+  await (await start()).close()
 })
 
 test('the commands say what they did, and what they need', async t => {
