@@ -120,6 +120,8 @@ export class AccountReader {
     let all = this.#cells.get(organization)
     if (!all) this.#cells.set(organization, (all = cellsOf(organization)))
     const { cells } = all
+    // Together with that of the organization, so that they agree: the store may take a while.
+    const used = all.keys.map(({ key }) => this.#use.of(organization.id, key.id))
     const states = cells.length === 0 ? [] : await this.#store.limits.peek(organization.id, cells, now)
     const limit = (i: number): LimitUse => {
       const cell = cells[i]!
@@ -137,11 +139,11 @@ export class AccountReader {
       billing: organization.billing,
       limits: all.own.map(limit),
       use,
-      keys: all.keys.map(({ key, cells: own }) => ({
+      keys: all.keys.map(({ key, cells: own }, i) => ({
         id: key.id,
         status: key.status,
         limits: own.map(limit),
-        use: this.#use.of(organization.id, key.id),
+        use: used[i]!,
       })),
     }
   }

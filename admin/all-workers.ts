@@ -11,6 +11,7 @@ import { type ApiAnswer, bytesOf } from './api.ts'
 import type { Caller } from './callers.ts'
 import { readOnly } from './distribution.ts'
 import { History } from './history.ts'
+import { sumOfImpacts, sumOfIncidents } from './incidents.ts'
 import { type Peer, within } from './peer.ts'
 import { type ExchangeRecord, RecentExchanges } from './recent.ts'
 import type { AdminOptions, RouteRequest } from './server.ts'
@@ -20,11 +21,14 @@ import {
   type Figures,
   type Live,
   quantiles,
+  type Ready,
+  readyOf,
   round,
   rowsOf,
   type Shown,
   type Snapshot,
 } from './snapshot.ts'
+import { Today } from './today.ts'
 import type { Use } from './usage.ts'
 import type { GatewayFacts, Readiness } from './view.ts'
 import type { MetricJson, WorkerApi } from './worker-api.ts'
@@ -77,7 +81,9 @@ export class AllWorkers implements Shown {
   #live: Live = NOTHING
   #figures: Figures[] = []
   #accounts: Accounts = { rows: [], total: 0, failed: false }
-  #ready: Readiness = { ok: false, reason: 'starting' }
+  #ready: Ready = { ok: false, reason: 'starting', since: 0 }
+  readonly #today: Today
+  #tickedAt: number
   #ticks = 0
   /** Whether a page is open. */
   #shown = false
@@ -89,6 +95,8 @@ export class AllWorkers implements Shown {
     this.#tokens = tokens
     this.#clock = clock
     this.#startedAt = clock.now()
+    this.#tickedAt = clock.mono()
+    this.#today = new Today(now => this.#askAny('today', now), this.#startedAt)
     const own = (name: string, type: 'counter' | 'gauge', help: string, read: (worker: number) => number) => {
       const values = () =>
         this.#numbers().map(worker => ({ metricName: name, labels: { worker: String(worker) }, value: read(worker) }))
@@ -252,7 +260,7 @@ export class AllWorkers implements Shown {
 
   async start(): Promise<void> {
     this.#shown = true
-    await Promise.all([this.#look(true), this.#account()])
+    await Promise.all([this.#look(true), this.#account(), this.#askToday()])
   }
 
   stop(): void {
@@ -271,18 +279,27 @@ export class AllWorkers implements Shown {
       for (const worker of this.#workers.values()) worker.late = !told.has(worker)
       const answers = [...told.values()]
       if (answers[0]) this.#tokens = answers[0].tokens
+      const ttfb = full(answers.map(answer => answer.ttfb))
       this.#live = sumOfLives(
         answers.map(({ live }) => live),
-        { ttfb: full(answers.map(({ ttfb }) => ttfb)), duration: full(answers.map(({ duration }) => duration)) },
+        { ttfb, duration: full(answers.map(({ duration }) => duration)) },
         this.#clock.now(),
       )
       this.history.add(this.#live)
+      const mono = this.#clock.mono()
+      this.#today.ended(this.#live.at, (this.#live.refused * (mono - this.#tickedAt)) / 1000, ttfb)
+      this.#tickedAt = mono
       if (!this.#shown) return
+      void this.#askToday()
       if (++this.#ticks % ACCOUNTS_EVERY === 0) void this.#account()
       await this.#look(false)
     } finally {
       this.#ticking = false
     }
+  }
+
+  #askToday(): Promise<void> {
+    return this.#today.ask(this.#clock.now(), () => this.#clock.mono())
   }
 
   async #look(fresh: boolean): Promise<void> {
@@ -307,7 +324,7 @@ export class AllWorkers implements Shown {
   async #account(): Promise<void> {
     const [accounts, ready] = await Promise.all([this.find(''), this.ready()])
     this.#accounts = accounts
-    this.#ready = ready
+    this.#ready = readyOf(ready, this.#ready, this.#clock.now())
   }
 
   /** The use of an organization is that of all workers; limits are in the store, and any worker reads them. */
@@ -369,7 +386,10 @@ export class AllWorkers implements Shown {
       ),
       retries: figures.reduce((all, { retries }) => all + retries, 0),
       accounts: this.#accounts,
-      ready: { ok: this.#ready.ok, reason: this.#ready.reason ?? '' },
+      ready: this.#ready,
+      today: this.#today.row(this.#clock.now()),
+      incidents: sumOfIncidents(figures.map(({ incidents }) => incidents)),
+      impacts: sumOfImpacts(figures.map(({ impacts }) => impacts)),
       recent,
     }
   }
@@ -505,9 +525,18 @@ function sumOfBackends(lists: readonly Snapshot['backends'][]): Snapshot['backen
     same => ({
       ...sumOf(same),
       breaker: WORST[Math.max(...same.map(({ breaker }) => WORST.indexOf(breaker)))]!,
+      out: latestOut(same),
       closedTo: Math.max(...same.map(({ closedTo }) => closedTo)),
       errorRate: Math.max(...same.map(({ errorRate }) => errorRate)),
     }),
+  )
+}
+
+/** Of the worker that leaves it out longest. */
+function latestOut(same: Snapshot['backends']): Snapshot['backends'][number]['out'] {
+  return same.reduce<Snapshot['backends'][number]['out']>(
+    (latest, { out }) => (out && (!latest || out.until > latest.until) ? out : latest),
+    null,
   )
 }
 

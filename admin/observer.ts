@@ -16,6 +16,7 @@ import {
   reservation,
   slowed,
 } from '../plugins/shared/slots.ts'
+import { Incidents } from './incidents.ts'
 import type { Metrics } from './metrics.ts'
 import { type ExchangeRecord, RecentExchanges, Taken } from './recent.ts'
 import type { SpendWatch } from './spend-watch.ts'
@@ -31,6 +32,7 @@ const MOST_NOTED = 100
 export class Observer {
   readonly recent = new RecentExchanges()
   readonly use = new UseByKey()
+  readonly incidents = new Incidents()
   readonly #metrics: Metrics
   readonly #spend: SpendWatch
   readonly #log: Logger
@@ -110,6 +112,7 @@ export class Observer {
     if (error?.bound) this.#metrics.overBound(error.bound)
     if (caller) this.use.add(record.organization, record.key, record.input, record.output, record.cost)
     this.recent.add(record)
+    this.incidents.saw(record, record.at + durationMs)
     this.#log.info(
       {
         request_id: x.id,
@@ -146,6 +149,8 @@ export class Observer {
   refused(route: string, error: GatewayError, requestId: string, now: number): void {
     const { status, code } = error
     this.#metrics.refusedEarly(route, code)
+    const none = { backend: '', organization: '', failed: NONE, passedOver: NONE }
+    this.incidents.saw({ id: requestId, status, outcome: 'refused', code, ...none }, now)
     if (!this.#noted(now)) return
     this.recent.add({
       id: requestId,
@@ -153,8 +158,7 @@ export class Observer {
       route,
       model: '',
       unknownModel: '',
-      backend: '',
-      organization: '',
+      ...none,
       key: '',
       status,
       outcome: 'refused',
@@ -165,8 +169,6 @@ export class Observer {
       input: 0,
       output: 0,
       cost: 0,
-      failed: NONE,
-      passedOver: NONE,
       slowedMs: 0,
       taken: null,
       timeline: null,

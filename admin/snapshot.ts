@@ -5,14 +5,17 @@
 import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks'
 import type { GatewayConfig } from '../config/types.ts'
 import type { Chain, Link } from '../core/engine/chain.ts'
+import type { PassedOver } from '../core/plugin.ts'
 import { type UpstreamHealth, upstreamHealth } from '../plugins/upstream/health.ts'
 import { AccountReader, type Accounts } from './accounts.ts'
 import { History } from './history.ts'
+import type { Impact, Incident, Incidents } from './incidents.ts'
 import type { Metrics } from './metrics.ts'
 import { quantilesOf } from './quantiles.ts'
 import type { ExchangeRecord, RecentExchanges } from './recent.ts'
+import { ledgerDay, Today, type TodayRow } from './today.ts'
 import type { UseByKey } from './usage.ts'
-import type { ConfigState, GatewayFacts, GatewayView } from './view.ts'
+import type { ConfigState, GatewayFacts, GatewayView, Readiness } from './view.ts'
 
 /** What the pages show: of this process (`Snapshots`), or of all workers (`AllWorkers`). */
 export interface Shown {
@@ -36,6 +39,7 @@ export interface SnapshotSources {
   readonly metrics: Metrics
   readonly recent: RecentExchanges
   readonly use: UseByKey
+  readonly incidents: Incidents
   /** Those of the file, and those of the store that have called. */
   organizations(): GatewayConfig['organizations']
 }
@@ -51,9 +55,20 @@ export interface Snapshot {
   providers: UpstreamHealth['providers']
   retries: number
   accounts: Accounts
-  ready: { ok: boolean; reason: string }
+  ready: Ready
+  today: TodayRow
+  incidents: Incident[]
+  /** Of the backends that were left out, or that failed, in the last minutes. */
+  impacts: Impact[]
   /** Exchanges that ended since the last snapshot; in the first snapshot of a page, all that are kept. */
   recent: ExchangeRecord[]
+}
+
+export interface Ready {
+  ok: boolean
+  reason: string
+  /** Since when it is or is not, Unix milliseconds: since a page looks at the earliest. */
+  since: number
 }
 
 /** Counts are per second, times in milliseconds; both of the second before `at`. */
@@ -98,7 +113,8 @@ export interface LinkFigures extends Omit<LinkRow, 'share' | 'micros'> {
 }
 
 /** What a snapshot has of one process. */
-export interface Figures extends Pick<Snapshot, 'config' | 'backends' | 'providers' | 'retries'> {
+export interface Figures
+  extends Pick<Snapshot, 'config' | 'backends' | 'providers' | 'retries' | 'incidents' | 'impacts'> {
   live: Pick<Snapshot['live'], 'exchanges' | 'streams' | 'connections' | 'rss' | 'heap'>
   chains: ChainFigures[]
 }
@@ -134,6 +150,8 @@ export interface BackendRow {
   /** Public ids of the models it serves. */
   models: string[]
   breaker: 'closed' | 'open' | 'half-open'
+  /** Why it is left out, for whom and until when; null while it is not. */
+  out: Omit<PassedOver, 'backend'> | null
   /** Organizations to which it is closed because of what they met themselves. */
   closedTo: number
   errorRate: number
@@ -183,7 +201,8 @@ export class Snapshots implements Shown {
   #tickMono: number
   #lastSeq = 0
   #accounts: Accounts = { rows: [], total: 0, failed: false }
-  #ready = { ok: true, reason: '' }
+  #ready: Ready = { ok: true, reason: '', since: 0 }
+  readonly #today: Today
   #queriedAt = Number.NEGATIVE_INFINITY
   #asking = false
 
@@ -193,6 +212,7 @@ export class Snapshots implements Shown {
     this.#reader = new AccountReader(sources.view.store, sources.use)
     this.#loop.enable()
     this.#tickMono = sources.view.clock.mono()
+    this.#today = new Today(now => ledgerDay(sources.view.store, now), sources.view.clock.now())
     this.#live = this.tick()
   }
 
@@ -201,7 +221,8 @@ export class Snapshots implements Shown {
    * first snapshot can be taken.
    */
   async start(): Promise<void> {
-    await this.#askStore()
+    const { clock } = this.#view
+    await Promise.all([this.#askStore(), this.#today.ask(clock.now(), () => clock.mono())])
     // Rates begin now: the counts until here did not happen within one second.
     this.#lastMono = this.#view.clock.mono()
     this.take()
@@ -230,6 +251,7 @@ export class Snapshots implements Shown {
     this.#tickMono = now
     this.#live = this.#figures(clock.now(), seconds)
     this.history.add(this.#live)
+    this.#today.ended(this.#live.at, this.#live.refused * seconds, this.durations.ttfb)
     return this.#live
   }
 
@@ -251,6 +273,7 @@ export class Snapshots implements Shown {
     const seconds = Math.max(0.001, (now - this.#lastMono) / 1000)
     this.#lastMono = now
     if (now - this.#queriedAt >= STORE_EVERY_MS) void this.#askStore()
+    void this.#today.ask(clock.now(), () => clock.mono())
     const recent = kept.since(this.#lastSeq)
     this.#lastSeq = kept.last
     const { config, live, chains, ...upstream } = this.#figuresOf(seconds)
@@ -263,6 +286,7 @@ export class Snapshots implements Shown {
       ...upstream,
       accounts: this.#accounts,
       ready: this.#ready,
+      today: this.#today.row(clock.now()),
       recent,
     }
   }
@@ -281,7 +305,14 @@ export class Snapshots implements Shown {
       live: { ...this.#gauges(), ...memory() },
       chains: this.#chains(seconds),
       ...this.#upstream(seconds),
+      ...this.#incidents(),
     }
+  }
+
+  #incidents(): Pick<Snapshot, 'incidents' | 'impacts'> {
+    const now = this.#view.clock.now()
+    const { incidents } = this.#sources
+    return { incidents: incidents.causes(now), impacts: incidents.impacts(now) }
   }
 
   /** The snapshot for a new page: with all exchanges that are kept. */
@@ -301,7 +332,7 @@ export class Snapshots implements Shown {
       this.#view.ready().catch(() => ({ ok: false, reason: 'the check failed' })),
     ])
     this.#accounts = accounts
-    this.#ready = { ok: ready.ok, reason: ready.reason ?? '' }
+    this.#ready = readyOf(ready, this.#ready, clock.now())
     this.#asking = false
   }
 
@@ -411,6 +442,7 @@ export class Snapshots implements Shown {
           dialect,
           models: [model.id],
           breaker: now?.breaker ?? 'closed',
+          out: now?.out ? { ...now.out.reason, scope: now.out.scope, until: clock.now() + now.out.forMs } : null,
           closedTo: now?.closedTo ?? 0,
           errorRate: round(now?.errorRate ?? 0),
           inFlight: now?.inFlight ?? 0,
@@ -440,6 +472,11 @@ export function rowsOf({ links, ...chain }: ChainFigures): ChainRow {
       micros: most > 0 ? round((1000 * ms) / (exchanges || most)) : 0,
     })),
   }
+}
+
+/** The state of readiness with the time of its last change. */
+export function readyOf({ ok, reason = '' }: Readiness, before: Ready, now: number): Ready {
+  return { ok, reason, since: ok === before.ok && before.since > 0 ? before.since : now }
 }
 
 export function quantiles(durations: Durations): Pick<Live, 'ttfb' | 'duration'> {

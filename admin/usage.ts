@@ -39,7 +39,7 @@ export class UseByKey {
   }
 
   of(organization: string, key: string): Use {
-    return this.#organizations.get(organization)?.get(key) ?? { requests: 0, input: 0, output: 0, cost: 0 }
+    return { ...(this.#organizations.get(organization)?.get(key) ?? { requests: 0, input: 0, output: 0, cost: 0 }) }
   }
 
   byKey(organization: string): Record<string, Use> {

@@ -11,6 +11,7 @@ import type { Caller } from './callers.ts'
 import type { ExchangeRecord, RecentExchanges } from './recent.ts'
 import type { RouteRequest } from './server.ts'
 import type { Durations, Figures, Live, Snapshots } from './snapshot.ts'
+import { ledgerDay } from './today.ts'
 import type { Use, UseByKey } from './usage.ts'
 import type { GatewayView } from './view.ts'
 
@@ -93,6 +94,8 @@ export function workerApi(sources: WorkerSources) {
       const found = ids.flatMap(id => (Object.hasOwn(all, id) ? [all[id]!] : []))
       return reader.rows(found, api.now())
     },
+    /** What the ledger has of the UTC day. Rejects when the store does not answer. */
+    today: (now: number) => ledgerDay(api.store, now),
     route: (question: RouteRequest) => sources.route(question),
     usersOf: (names: Names): Promise<{ users: NameUsers[] } | { fault: string }> =>
       sources.usersOf(names).then(

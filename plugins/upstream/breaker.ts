@@ -353,6 +353,14 @@ export class Breaker {
     return states.includes('open') ? 'open' : states.includes('half-open') ? 'half-open' : 'closed'
   }
 
+  /** Why it is left out and for how long still, for whom `state` means; undefined while it is not. */
+  out(now: number): { scope: Scope; reason: LeftOut; forMs: number } | undefined {
+    if (this.state(now) === 'closed') return undefined
+    const caller = this.#severalCall(now) ? '' : (this.#caller ?? '')
+    const found = this.reason(now, caller)
+    return found && { ...found, forMs: this.outFor(now, caller) }
+  }
+
   /** How many organizations it is closed to at the moment because of their own faults and pauses. */
   closedTo(now: number): number {
     let n = 0

@@ -1,9 +1,9 @@
 /**
  * The state of the upstreams, for metrics and the dashboard. It is put together when it is read, from plain counters.
  */
-import type { SharedState } from '../../core/plugin.ts'
+import type { LeftOut, SharedState } from '../../core/plugin.ts'
 import { backendsKey, poolsKey, retriesKey } from '../shared/state.ts'
-import { Breaker } from './breaker.ts'
+import { Breaker, type Scope } from './breaker.ts'
 import type { BreakerOptions, CircuitState } from './circuit.ts'
 import { Pools } from './pools.ts'
 import { RetryBudgets } from './retry-budget.ts'
@@ -13,6 +13,8 @@ export interface BackendHealth {
   id: string
   /** For all organizations; where only one uses it, for that one. */
   breaker: CircuitState
+  /** Why it is left out, and for how long still; undefined while it is not. */
+  out: { scope: Scope; reason: LeftOut; forMs: number } | undefined
   /** Organizations to which it is closed because of what they met themselves. */
   closedTo: number
   /** Share of failures in the breaker's window, 0 to 1. */
@@ -77,6 +79,7 @@ export class Backends {
     return [...this.#known].map(([id, { breaker, inFlight, attempts, failed, oversized, oversizedRequests }]) => ({
       id,
       breaker: breaker.state(now),
+      out: breaker.out(now),
       closedTo: breaker.closedTo(now),
       errorRate: breaker.errorRate,
       inFlight,

@@ -240,6 +240,9 @@ test('a snapshot tells what happened: counts, limits, spend, backends, plugins, 
     while (recent() < 10) seen.push(await feed.next())
     seen.push(await feed.next())
     assert.equal(recent(), 10, 'each once')
+    const { today } = seen.at(-1)!
+    assert.equal(today.refused, 3)
+    assert.ok(today.ttfb99! > 0)
     const sum = (read: (snapshot: Snapshot) => number) => seen.reduce((total, snapshot) => total + read(snapshot), 0)
     assert.ok(sum(snapshot => snapshot.live.ok) > 0)
     assert.ok(sum(snapshot => snapshot.live.refused) > 0)
@@ -269,9 +272,10 @@ test('an open breaker and a stream under way are seen; /accounts finds by organi
     const ask = (content: string, model: string) => ({ model, stream: true, messages: [{ role: 'user', content }] })
     for (let i = 0; i < 3; i++)
       await (await g.post('/v1/chat/completions', ask('[[sim: status 500]] x', 'eb1-preview-fast'))).text()
+    await g.ledger()
     const open = await g.post('/v1/chat/completions', ask('[[sim: stall 3]] x', 'eb1-preview'))
     const feed = await follow(g)
-    const { backends, live, providers } = await feed.next()
+    const { backends, live, providers, impacts, incidents, today, ready } = await feed.next()
     assert.deepEqual(
       backends.map(row => [row.id, row.breaker, row.inFlight]).filter(row => row[1] !== 'closed' || row[2] !== 0),
       [
@@ -280,6 +284,20 @@ test('an open breaker and a stream under way are seen; /accounts finds by organi
       ],
     )
     assert.deepEqual([live.streams, live.exchanges], [1, 1])
+    // Why, since when and until when it is left out; how many got no answer, and who.
+    const { out } = backends.find(row => row.id === 'messages/sim-fast')!
+    assert.deepEqual([out!.why, out!.scope, out!.code], ['failures', 'organization', 'upstream_server_error'])
+    assert.ok(out!.until > out!.since && /^req_/.test(out!.requestId))
+    assert.ok(backends.every(row => (row.out === null) === (row.breaker === 'closed')))
+    assert.deepEqual(
+      impacts.map(row => [row.backend, row.all, row.wrong, row.organizations]),
+      [['messages/sim-fast', 3, 3, [['acme', 3]]]],
+    )
+    assert.deepEqual(
+      incidents.map(row => [row.code, row.backend, row.fault, row.count]),
+      [['upstream_server_error', 'messages/sim-fast', true, 3]],
+    )
+    assert.deepEqual([ready.ok, ready.since > 0, today.ledger!.failed], [true, true, 3])
     assert.equal(providers.find(row => row.provider === 'chat')!.inFlight, 1)
     await open.body!.cancel()
     await eventually(() => g.gateway.ingress.running.size === 0)
