@@ -169,7 +169,6 @@ function readCosts(
 
 /** The organizations of gateway.yaml as they are written there. */
 export interface WrittenOrganizations {
-  readonly ids: readonly string[]
   /** The members of one of them, and what `readOrganization` has to know of the text that they come from. */
   members(id: string): { members: Record<string, unknown>; text: Pick<ConfigSource, 'fromEnvironment' | 'written'> }
 }
@@ -179,7 +178,6 @@ export async function writtenOrganizations(file: string): Promise<WrittenOrganiz
   const { data, fromEnvironment, written } = await readSource(file, onDisk())
   const organizations = (data['organizations'] ?? {}) as Record<string, Record<string, unknown>>
   return {
-    ids: Object.keys(organizations),
     members: id => ({
       members: organizations[id]!,
       text: {

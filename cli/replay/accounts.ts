@@ -14,8 +14,6 @@ const KEPT = 10_000
 export interface Account {
   /** As it is without raises; with all its credits. */
   readonly organization: OrganizationConfig
-  /** What something else is proposed for: its plan, or its own members. */
-  readonly changed: boolean
   /** What its prepaid rows cost that came before the replay, in nano-USD. */
   readonly billedBefore: number
   /** The caller with a key of it at a time (Unix ms). @param key its id, which may be that of a key that is gone */
@@ -185,7 +183,6 @@ function accountOf(
   const caller = callers(organization)
   return {
     ...{ organization, billedBefore, caller },
-    changed: former !== organization,
     former: former === organization ? caller : former ? callers(former) : () => null,
     has: key => keys.has(key),
   }

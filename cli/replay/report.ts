@@ -142,6 +142,7 @@ function table(head: readonly string[], rows: readonly (readonly string[])[]): s
 const ALWAYS = [
   'Who was refused then has no row: what looser limits would have let in is not here.',
   'Each exchange is tried once, at its time. A client that is refused may send again, or less.',
+  'A row has when its request came. It was admitted when its body was there: by then another may have ended.',
   'The output is what it was, also where a lower limit would have cut it short.',
   'Accounts are those of today, with the raises and credits that held then: other changes are not undone.',
 ]
