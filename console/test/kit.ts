@@ -2,6 +2,7 @@
  * A console on a real gateway, and people with browsers of their own: cookies, forms with their tokens, no script. The
  * gateway's tokens are those of a deployment: one acts for one organization alone, the other is for staff.
  */
+import type { GatewayOptions } from '../../cli/gateway.ts'
 import { defaultYaml, sha256, startGateway, type TestGateway } from '../../test/e2e/harness.ts'
 import { eventually } from '../../test/eventually.ts'
 import { freePort } from '../../test/ports.ts'
@@ -21,8 +22,9 @@ const TOKENS = `tokens: [
     { name: staff, role: operate, actions: [organizations, plans, usage], sha256: "${sha256(STAFF)}" }]`
 
 /** A gateway whose admin API has both tokens. */
-export const gatewayForConsole = (): Promise<TestGateway> =>
+export const gatewayForConsole = (gateway: Partial<GatewayOptions> = {}): Promise<TestGateway> =>
   startGateway({
+    gateway,
     yaml: url => defaultYaml(url).replace('admin: 127.0.0.1:0', `admin: { listen: 127.0.0.1:0, ${TOKENS} }`),
   })
 
