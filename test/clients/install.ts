@@ -32,7 +32,7 @@ export function install(client: ProgramClient | AgentClient): Installed {
     return { command: [join(bin, 'python'), join(import.meta.dirname, client.program)], path: bin }
   }
   if ('command' in client) {
-    const bin = join(ofNpm(client.name, client.npm!), 'node_modules', '.bin')
+    const bin = join(installNpm(client.name, client.npm!), 'node_modules', '.bin')
     return { command: [join(bin, client.command)], path: bin }
   }
   const folder = ofGo()
@@ -63,7 +63,12 @@ function uv(): string {
   return join(folder, 'bin', 'uv')
 }
 
-function ofNpm(name: string, packages: Readonly<Record<string, string>>): string {
+/**
+ * Installs npm packages into a folder of their own.
+ * @returns the folder
+ * @throws NotInstalled
+ */
+export function installNpm(name: string, packages: Readonly<Record<string, string>>): string {
   const manifest = JSON.stringify({ private: true, dependencies: packages })
   return once(name, manifest, folder => {
     mkdirSync(folder, { recursive: true })

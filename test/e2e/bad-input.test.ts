@@ -9,6 +9,7 @@ import { ManualClock } from '../../core/tools/clock.ts'
 import { eventually } from '../eventually.ts'
 import { TableClock } from '../faults/table.ts'
 import { type Answer, parseAnswers, RawClient, turns } from '../listener/harness.ts'
+import { LISTENERS } from '../listeners.ts'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
 
 const PATH = '/v1/chat/completions'
@@ -240,7 +241,7 @@ const ROWS: Row[] = [
   },
 ]
 
-for (const listener of ['uws', 'node'] as const) {
+for (const listener of LISTENERS) {
   describe(`bad input on ${listener}`, () => {
     let t: TestGateway
     before(async () => {

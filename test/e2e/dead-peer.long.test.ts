@@ -10,6 +10,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { behave, type FakeUpstream, startFakeUpstream } from '../fake-upstream/server.ts'
+import { LISTENERS } from '../listeners.ts'
 import { defaultYaml, KEY, startGateway, type TestGateway } from './harness.ts'
 
 const NAME = `sl${process.pid}`
@@ -170,7 +171,7 @@ test('[STR-4] node: a peer that dies while it waits for its answer is found by t
   })
 })
 
-for (const listener of ['uws', 'node'] as const) {
+for (const listener of LISTENERS) {
   test(`[STR-4] [STR-5] ${listener}: on a near-silent stream the keep-alives find a dead peer, when the kernel gives up on them (tcp_retries2)`, async context => {
     if (!possible) return context.skip(SKIPPED)
     // 3 retries are given up after some 3 s; docs/listeners.md has the figures for production.

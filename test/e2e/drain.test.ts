@@ -18,6 +18,7 @@ import { eventually, timersOf } from '../eventually.ts'
 import { startFakeUpstream } from '../fake-upstream/server.ts'
 import { TableClock } from '../faults/table.ts'
 import { RawClient } from '../listener/harness.ts'
+import { LISTENERS } from '../listeners.ts'
 import { defaultYaml, KEY, startGateway, type TestGateway } from './harness.ts'
 import { LeakScan } from './leak-scan.ts'
 
@@ -71,7 +72,7 @@ function refusesConnections(port: number): Promise<boolean> {
 const defaultModel =
   '  eb1-preview: { context_window: 400000, price: { input: 1, output: 1 }, backends: [{ provider: chat, model: m }] }'
 
-for (const listener of ['uws', 'node'] as const) {
+for (const listener of LISTENERS) {
   describe(`drain on ${listener}`, () => {
     test('accepts no more; running streams and buffered requests finish whole; then all is closed', async () => {
       const t = await startGateway({ gateway: { listener }, server: 'drain: 2m' })

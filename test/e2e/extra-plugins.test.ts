@@ -5,6 +5,7 @@ import { createServer, request as httpRequest, type IncomingMessage, type Server
 import type { AddressInfo } from 'node:net'
 import { after, before, describe, test } from 'node:test'
 import { eventually, standsStill } from '../eventually.ts'
+import { LISTENERS } from '../listeners.ts'
 import { defaultYaml, KEY, startGateway, type TestGateway, type TestOptions } from './harness.ts'
 import { memory } from './memory.ts'
 
@@ -111,7 +112,7 @@ const ENDS = {
   '/v1/messages': /^event: message_stop$/gm,
 }
 
-for (const listener of ['uws', 'node'] as const) {
+for (const listener of LISTENERS) {
   describe(`listener ${listener}`, () => {
     test('pii-mask: the provider sees tokens, every client its data, and the books what was sent', async () => {
       await withPlugin(listener, 'conversation', 'pii-mask', async t => {
@@ -203,7 +204,7 @@ function deltaOf(frame: any): string {
   return frame.delta?.text ?? frame.delta?.partial_json ?? ''
 }
 
-for (const listener of ['uws', 'node'] as const) {
+for (const listener of LISTENERS) {
   test(`cors on ${listener}: preflight, replies, refusals before and after the chain begins, and other origins`, async () => {
     const entry = '{ cors: { origins: ["https://app.example"], credentials: true } }'
     await withPlugin(listener, '', entry, async t => {

@@ -15,6 +15,7 @@ import { type Clock, systemClock } from '../../core/tools/clock.ts'
 import { declaredOnly } from '../../plugins/testing.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
 import { freezing } from '../frozen.ts'
+import { LISTENERS } from '../listeners.ts'
 import { LeakScan } from './leak-scan.ts'
 
 export type Simulator = Awaited<ReturnType<typeof startSimulator>>
@@ -71,6 +72,9 @@ export interface TestOptions {
   gateway?: Partial<GatewayOptions>
 }
 
+/** What a configuration has where tests run with one listener alone. */
+const NODE_ONLY = LISTENERS.length === 1 ? 'listener: node, ' : ''
+
 /** The plugins of the pipeline of completions. */
 export const ENTRIES = [
   'auth',
@@ -93,7 +97,7 @@ export const ENTRIES = [
 export function defaultYaml(url: string, options: TestOptions = {}): string {
   const entry = (name: string) => (options.plugins?.[name] ? `{ ${name}: ${options.plugins[name]} }` : name)
   return `version: 2
-server: { listen: 127.0.0.1:0, admin: 127.0.0.1:0, ${options.server ?? 'drain: 2s'} }
+server: { listen: 127.0.0.1:0, admin: 127.0.0.1:0, ${NODE_ONLY}${options.server ?? 'drain: 2s'} }
 store: ${options.store ?? '"sqlite::memory:"'}
 pipelines:
   completions: [${ENTRIES.map(entry).join(', ')}]
@@ -167,7 +171,7 @@ export async function startGateway(options: TestOptions = {}): Promise<TestGatew
   const gateway = await buildGateway(file, {
     log: logger,
     watch: false,
-    listener: process.env['SLUICE_TEST_LISTENER'] === 'node' ? 'node' : undefined,
+    listener: NODE_ONLY ? 'node' : undefined,
     forceAsync: process.env['SLUICE_FORCE_ASYNC'] === '1',
     around: (plugin, hooks) =>
       declaredOnly(plugin, freezes ? freezing(plugin, hooks) : hooks, fault => undeclared.push(fault)),

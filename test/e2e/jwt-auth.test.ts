@@ -4,6 +4,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { after, before, test } from 'node:test'
 import { exportJWK, generateKeyPair, SignJWT } from 'jose'
+import { LISTENERS } from '../listeners.ts'
 import { defaultYaml, startGateway } from './harness.ts'
 
 type KeyPair = Awaited<ReturnType<typeof generateKeyPair>>
@@ -46,7 +47,7 @@ const token = ({ kid = 'a', key = first, audience = 'sluice', expires = '10m', o
     .setExpirationTime(expires)
     .sign(key.privateKey)
 
-for (const listener of ['uws', 'node'] as const) {
+for (const listener of LISTENERS) {
   test(`jwt-auth on ${listener}: who is served, wrong and expired tokens, rotated keys, an issuer that is out`, async t => {
     published = [{ kid: 'a', key: first }]
     out = false

@@ -7,6 +7,7 @@ import { after, before, test } from 'node:test'
 import { gzipSync } from 'node:zlib'
 import { countTokens } from '../../meter/index.ts'
 import { startFakeUpstream } from '../fake-upstream/server.ts'
+import { LISTENERS } from '../listeners.ts'
 import { defaultYaml, KEY, startGateway, type TestGateway } from './harness.ts'
 
 let t: TestGateway
@@ -96,7 +97,7 @@ test('a client that leaves while its prompt is read frees its place', async () =
   assert.equal((await t.post('/v1/chat/completions', ask('after'))).status, 200)
 })
 
-for (const listener of ['uws', 'node'] as const) {
+for (const listener of LISTENERS) {
   test(`[STR-4] [BILL-3] a client that leaves while a large prompt is answered cancels the upstream (${listener})`, async () => {
     const own = await startGateway({ gateway: { listener } })
     const gone = new AbortController()

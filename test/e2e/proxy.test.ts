@@ -14,6 +14,7 @@ import { after, before, describe, test } from 'node:test'
 import { type Clock, ManualClock } from '../../core/tools/clock.ts'
 import { eventually, standsStill } from '../eventually.ts'
 import { RawClient } from '../listener/harness.ts'
+import { LISTENERS } from '../listeners.ts'
 import { freePort } from '../ports.ts'
 import { KEY, sha256, startGateway, stillClock, type TestGateway } from './harness.ts'
 
@@ -131,7 +132,7 @@ function mirror(request: IncomingMessage, response: ServerResponse): void {
   })
 }
 
-for (const listener of ['uws', 'node'] as const) {
+for (const listener of LISTENERS) {
   describe(`proxy on ${listener}`, () => {
     let t: TestGateway
     before(async () => {
@@ -740,7 +741,7 @@ export default definePlugin({
 }
 
 // Joined with a comma, as other headers are, the target read one cookie whose value held the others.
-for (const listener of ['uws', 'node'] as const) {
+for (const listener of LISTENERS) {
   test(`repeated lines of Cookie reach the target as one list of cookies, on ${listener}`, async () => {
     const t = await start(listener)
     let seen: string | undefined

@@ -9,6 +9,7 @@ import { silent } from '../../cli/log.ts'
 import { startSimulator } from '../../providers/simulator/server.ts'
 import { eventually } from '../eventually.ts'
 import { startFakeUpstream } from '../fake-upstream/server.ts'
+import { LISTENERS } from '../listeners.ts'
 import { defaultYaml, KEY, sha256, startGateway, type TestGateway, type TestOptions } from './harness.ts'
 
 /** Says in the log when one of it is made and closed, and how many exchanges it has seen. */
@@ -140,7 +141,7 @@ function contentOf(stream: string): string {
     .join('')
 }
 
-for (const listener of ['uws', 'node'] as const) {
+for (const listener of LISTENERS) {
   describe(`live reload on ${listener}`, () => {
     test('200 streams run through edits by writing and by renaming: none is cut, new requests meet the new chain', async () => {
       const upstream = await gatedUpstream()
@@ -249,7 +250,7 @@ for (const listener of ['uws', 'node'] as const) {
 }
 
 test('[AUTH-5] a revoked key stops at once, a staged one works beside it, without a restart', async () => {
-  const t = await start('uws', true)
+  const t = await start(LISTENERS[0], true)
   try {
     const next = 'sk-test-0002-secret'
     const models = (key: string) => fetch(`${t.url}/v1/models`, { headers: { authorization: `Bearer ${key}` } })
@@ -279,7 +280,7 @@ test('[LIM-2] what was taken before a reload stays taken after it', async () => 
   const organization = '    limits: { requests_per_day: 3, concurrent_requests: 2 }'
   const t = await startGateway({
     yaml: () => withWitness({ organization })(upstream.url),
-    gateway: { listener: 'uws', watch: false },
+    gateway: { listener: LISTENERS[0], watch: false },
   })
   try {
     const open = follow(t.post('/v1/chat/completions', ask('wait', { stream: true })))
@@ -301,7 +302,7 @@ test('[LIM-2] what was taken before a reload stays taken after it', async () => 
 })
 
 test('a plugin that does not start refuses the reload at its line; those made before it are closed', async () => {
-  const t = await start('uws', false)
+  const t = await start(LISTENERS[0], false)
   try {
     await write(t, text =>
       text.replace(
@@ -325,7 +326,7 @@ test('a plugin that does not start refuses the reload at its line; those made be
 })
 
 test('reloads asked for at once run one after the other, and the last one holds', async () => {
-  const t = await start('uws', false)
+  const t = await start(LISTENERS[0], false)
   try {
     await write(t, text => text.replace('version: 1 }', 'version: 2 }'))
     const first = t.gateway.reload()
@@ -347,7 +348,7 @@ test('reloads asked for at once run one after the other, and the last one holds'
 })
 
 test('an included file is watched too, from the moment it is named', async () => {
-  const t = await start('uws', true)
+  const t = await start(LISTENERS[0], true)
   try {
     const accounts = join(folder, 'accounts.yaml')
     const organizations = (rpm: number) =>
@@ -408,7 +409,7 @@ test('a save while the gateway starts is taken when it is up', async () => {
 })
 
 test('sections that need a restart are named in the log', async () => {
-  const t = await start('uws', false)
+  const t = await start(LISTENERS[0], false)
   try {
     await write(t, text =>
       text
@@ -431,7 +432,7 @@ test('sections that need a restart are named in the log', async () => {
 
 // Warnings were told by start and check alone: who saved the file of a running gateway saw none of them.
 test('a reload tells the warnings that it brought, each once', async () => {
-  const t = await start('uws', false)
+  const t = await start(LISTENERS[0], false)
   try {
     const told = () => t.log.filter(({ message }) => message.startsWith('configuration warning: '))
     assert.equal((await t.gateway.reload()).applied, true)
@@ -449,7 +450,7 @@ test('a reload tells the warnings that it brought, each once', async () => {
 })
 
 test('a reload that meets a closing gateway changes nothing', async () => {
-  const t = await start('uws', false)
+  const t = await start(LISTENERS[0], false)
   const closed = t.close()
   assert.deepEqual(await t.gateway.reload(), { applied: false, errors: [] })
   await closed

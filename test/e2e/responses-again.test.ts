@@ -4,6 +4,7 @@ import { after, before, describe, test } from 'node:test'
 import type OpenAI from 'openai'
 import { eventually } from '../eventually.ts'
 import { behave, type FakeUpstream, startFakeUpstream } from '../fake-upstream/server.ts'
+import { LISTENERS } from '../listeners.ts'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
 import { SocketClient } from './socket-client.ts'
 
@@ -14,7 +15,7 @@ const SIX = '[[sim: text "one two three four five six"]] x'
 const RESUMABLE = { 'x-sluice-resumable': 'true' }
 const OTHER = { authorization: 'Bearer sk-other-0001-secret' }
 
-for (const listener of ['uws', 'node'] as const) {
+for (const listener of LISTENERS) {
   describe(listener, () => {
     let t: TestGateway
     let upstream: FakeUpstream

@@ -10,6 +10,7 @@ import { describe, test } from 'node:test'
 import { eventually } from '../eventually.ts'
 import { behave, type FakeUpstream, startFakeUpstream } from '../fake-upstream/server.ts'
 import { RawClient } from '../listener/harness.ts'
+import { LISTENERS } from '../listeners.ts'
 import { KEY, startGateway, type TestGateway } from './harness.ts'
 
 const chunk = (choice: object) =>
@@ -63,7 +64,7 @@ async function servesAnother(t: TestGateway, server: FakeUpstream): Promise<void
   assert.equal((await t.post('/v1/chat/completions', body)).status, 200)
 }
 
-for (const listener of ['uws', 'node'] as const) {
+for (const listener of LISTENERS) {
   describe(`listener ${listener}`, () => {
     for (const [what, stream, parts, text, unsent] of [
       ['a stream, in the kernel', true, 3, 'some words ', 0],

@@ -5,8 +5,9 @@ import type { Incoming, Listener, ListenerOptions, RequestHandler } from '../../
 import { type Clock, systemClock } from '../../core/tools/clock.ts'
 import { listenNode } from '../../http/node/listener.ts'
 import { listenUws } from '../../http/uws/listener.ts'
+import { LISTENERS } from '../listeners.ts'
 
-export const kinds = ['uws', 'node'] as const
+export const kinds = LISTENERS
 export type Kind = (typeof kinds)[number]
 
 /** Faults that the listener asked an answer for, in order; cleared by whoever looks. */
