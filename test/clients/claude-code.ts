@@ -3,7 +3,7 @@ import { exported, recipe } from './recipes.ts'
 
 export const claudeCode: AgentClient = {
   name: 'Claude Code',
-  npm: { '@anthropic-ai/claude-code': '2.1.330' },
+  npm: { '@anthropic-ai/claude-code': '2.1.332' },
   command: 'claude',
   runs: [
     {

@@ -13,8 +13,8 @@ import { pi } from './pi.ts'
 import { qwenCode } from './qwen-code.ts'
 
 export const PROGRAMS: readonly ProgramClient[] = [
-  { name: 'openai-python', recipe: 'openai', program: 'openai_python.py', python: ['openai[realtime]==3.54.0'] },
-  { name: 'anthropic-python', recipe: 'Anthropic SDK', program: 'anthropic_python.py', python: ['anthropic==2.12.0'] },
+  { name: 'openai-python', recipe: 'openai', program: 'openai_python.py', python: ['openai[realtime]==3.57.0'] },
+  { name: 'anthropic-python', recipe: 'Anthropic SDK', program: 'anthropic_python.py', python: ['anthropic==2.14.0'] },
   { name: 'openai-agents', recipe: 'openai-agents', program: 'openai_agents.py', python: ['openai-agents==0.24.0'] },
   {
     name: 'pydantic-ai',
@@ -26,7 +26,7 @@ export const PROGRAMS: readonly ProgramClient[] = [
     name: 'LangChain',
     recipe: 'LangChain',
     program: 'langchain_client.py',
-    python: ['langchain-openai==1.7.3', 'langchain-anthropic==1.7.7', 'langgraph==1.2.22'],
+    python: ['langchain-openai==1.7.4', 'langchain-anthropic==1.7.10', 'langgraph==1.2.24'],
   },
   {
     name: 'llama-index',
@@ -40,7 +40,7 @@ export const PROGRAMS: readonly ProgramClient[] = [
     program: 'instructor_client.py',
     python: ['instructor[anthropic]==1.17.0'],
   },
-  { name: 'LiteLLM', recipe: 'LiteLLM', program: 'litellm_client.py', python: ['litellm==1.106.2', 'mcp==2.3.0'] },
+  { name: 'LiteLLM', recipe: 'LiteLLM', program: 'litellm_client.py', python: ['litellm==1.110.2', 'mcp==2.3.0'] },
   { name: 'openai-go', program: 'openai' },
   { name: 'anthropic-sdk-go', program: 'anthropic' },
   { name: 'llm-comply', program: 'llm_comply.py', python: ['llm-comply==0.5.0'] },

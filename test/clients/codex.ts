@@ -66,7 +66,7 @@ const compacted: AgentRun = {
 
 export const codex: AgentClient = {
   name: 'Codex',
-  npm: { '@openai/codex': '0.169.0' },
+  npm: { '@openai/codex': '0.171.0' },
   command: 'codex',
   runs: [run('turn with a tool, HTTP', false), run('turn with a tool, WebSocket', true), structured, compacted],
 }

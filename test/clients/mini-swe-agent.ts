@@ -23,7 +23,7 @@ const run = (feature: string, api: string, path: string): AgentRun => ({
 export const miniSweAgent: AgentClient = {
   name: 'mini-swe-agent',
   // LiteLLM needs mcp and does not say so.
-  python: ['mini-swe-agent==2.4.6', 'litellm==1.106.2', 'mcp==2.3.0'],
+  python: ['mini-swe-agent==2.4.6', 'litellm==1.110.2', 'mcp==2.3.0'],
   command: 'mini',
   runs: [run('turns with a tool, Chat', 'openai', '/v1'), run('turns with a tool, Messages', 'anthropic', '')],
 }

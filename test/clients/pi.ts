@@ -14,7 +14,7 @@ const run = (feature: string, api: string, path: string): AgentRun => ({
 
 export const pi: AgentClient = {
   name: 'pi',
-  npm: { '@mariozechner/pi-coding-agent': '0.73.1' },
+  npm: { '@earendil-works/pi-coding-agent': '1.6.0' },
   command: 'pi',
   runs: [
     run('turn with a tool, Chat', 'openai-completions', '/v1'),
