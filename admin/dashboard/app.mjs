@@ -1,4 +1,4 @@
-/** The dashboard: reads one feed and shows it in six views. Draws once a second, and not while the page is hidden. */
+/** The dashboard: reads one feed and shows it in seven views. Draws once a second, and not while the page is hidden. */
 import { Accounts } from './accounts.mjs'
 import { Backends } from './backends.mjs'
 import { Chains } from './chains.mjs'
@@ -6,10 +6,11 @@ import { Charts, SERIES, valuesOf } from './charts.mjs'
 import { attribute, text } from './dom.mjs'
 import { Exchanges } from './exchanges.mjs'
 import { follow, keepToken, past } from './feed.mjs'
+import { zoneButton } from './format.mjs'
 import { History } from './history.mjs'
+import { Overview } from './overview.mjs'
 import { State } from './state.mjs'
 import { themeButton } from './theme.mjs'
-import { Timeline } from './timeline.mjs'
 
 const at = id => document.getElementById(id)
 
@@ -21,16 +22,21 @@ const charts = new Charts(at('charts'), history)
 const chains = new Chains(at('chains'))
 const backends = new Backends(at('backends'))
 const accounts = new Accounts(at('accounts'), at('accounts-find'))
-const timeline = new Timeline(at('timeline'))
+const overview = new Overview(at('now'), at('wrong'))
 const exchanges = new Exchanges({
   table: at('exchanges-table'),
   filter: at('exchanges-filter'),
   wrongOnly: at('exchanges-wrong'),
   hold: at('exchanges-hold'),
   count: at('exchanges-count'),
-  timeline,
+  note: at('exchanges-note'),
 })
-const state = new State({ facts: at('facts'), alerts: at('alerts'), configuration: at('configuration') })
+const state = new State({
+  facts: at('facts'),
+  alerts: at('alerts'),
+  announced: at('announced'),
+  configuration: at('configuration'),
+})
 
 let latest = null
 let waiting = false
@@ -38,17 +44,25 @@ let waiting = false
 function draw() {
   waiting = false
   if (!latest) return
-  if (main.hidden) {
+  const first = main.hidden
+  if (first) {
     main.hidden = false
     charts.build()
   }
   state.show(latest)
-  timeline.file = latest.config.file
+  overview.show(latest)
+  exchanges.file = latest.config.file
   charts.draw()
   chains.show(latest)
   backends.show(latest)
   accounts.show(latest)
   exchanges.draw()
+  if (first) openAddressed()
+}
+
+/** Opens the exchange whose request id stands in the address: `#/req_…`. */
+function openAddressed() {
+  if (location.hash.startsWith('#/')) exchanges.open(decodeURIComponent(location.hash.slice(2)))
 }
 
 /** Draws once for any number of snapshots that have come: after the computer has slept there are many. */
@@ -60,6 +74,8 @@ function drawSoon() {
 
 document.addEventListener('visibilitychange', drawSoon)
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => charts.build())
+zoneButton(at('zone'))
+addEventListener('hashchange', openAddressed)
 themeButton(at('theme'), () => charts.build())
 at('window').addEventListener('change', event => {
   charts.seconds = Number(event.target.value)

@@ -1,6 +1,10 @@
 /** Backends and the providers they are reached through. */
 import { attribute, fill, h, Rows, table, text } from './dom.mjs'
 import { count, percent, rate } from './format.mjs'
+import { reasonOf } from './state.mjs'
+
+/** From this share of failures on a backend that still gets requests is not called healthy. */
+const FAILING = 0.1
 
 const HEALTH = {
   closed: ['good', 'healthy', 'the breaker is closed: requests are sent'],
@@ -36,8 +40,8 @@ export class Backends {
     )
   }
 
-  show({ backends, providers, retries }) {
-    this.#rows.show(backends)
+  show({ at, backends, providers, retries }) {
+    this.#rows.show(backends.map(backend => ({ ...backend, at })))
     // After a change of a provider it has two pools until the old one is idle. The last one in the list is shown.
     const byName = new Map(providers.map(provider => [provider.provider, provider]))
     this.#providers.show([...byName.values()])
@@ -47,8 +51,9 @@ export class Backends {
 
 function backendRow(backend) {
   const badge = h('span', { class: 'badge' })
+  const why = h('small', { class: 'line bad' })
   const figures = ['n', 'n wide', 'n wide'].map(kind => h('td', { class: kind }))
-  const bar = h('span', { class: 'fill bad' })
+  const bar = h('span', { class: 'fill' })
   const errorRate = h('span', { class: 'figure' })
   const node = h(
     'tr',
@@ -58,6 +63,7 @@ function backendRow(backend) {
       { scope: 'row' },
       backend.id,
       h('small', { class: 'line' }, `${backend.dialect} · ${backend.models.join(', ')}`),
+      why,
     ),
     h('td', {}, badge),
     ...figures,
@@ -71,7 +77,9 @@ function backendRow(backend) {
           ? ['idle', 'not used yet', '']
           : now.breaker === 'closed' && now.closedTo > 0
             ? ['warn', `left out for ${count(now.closedTo)}`, 'closed to organizations that met faults; open to others']
-            : HEALTH[now.breaker]
+            : now.breaker === 'closed' && now.errorRate >= FAILING
+              ? ['warn', 'failing', 'requests are still sent: the breaker opens when more of them fail']
+              : HEALTH[now.breaker]
       text(badge, word)
       attribute(badge, 'class', `badge ${kind}`)
       attribute(badge, 'title', title)
@@ -80,6 +88,8 @@ function backendRow(backend) {
       text(figures[2], rate(now.failures))
       attribute(figures[2], 'class', now.failures > 0 ? 'n wide bad' : 'n wide')
       fill(bar, now.errorRate)
+      attribute(bar, 'class', now.errorRate >= FAILING ? 'fill bad' : 'fill warn')
+      text(why, reasonOf(now.out, now.at))
       text(errorRate, percent(now.errorRate))
     },
   }

@@ -11,6 +11,8 @@ const ROW = 26
 const DOWN = 10
 const UP = 28
 const OUT = 46
+/** A chain is folded when no request has come for so long, milliseconds. */
+const IDLE_MS = 60_000
 
 export class Chains {
   #rows
@@ -19,9 +21,9 @@ export class Chains {
     this.#rows = new Rows(parent, shape, chain => card(chain))
   }
 
-  show({ chains }) {
+  show({ at, chains }) {
     // The longest chain first: people mostly look for that one.
-    this.#rows.show([...chains].sort((a, b) => b.links.length - a.links.length))
+    this.#rows.show([...chains].sort((a, b) => b.links.length - a.links.length).map(chain => ({ ...chain, at })))
   }
 }
 
@@ -42,10 +44,15 @@ function card(chain) {
   const routes = chain.routes.map(route => ({ name: route.name, value: h('b', {}, '') }))
   const links = chain.links.map((link, i) => row(link, i === chain.terminal))
   const rails = drawing(chain)
+  const busy = h('small')
+  const paths = h('small', { class: 'paths' }, chain.routes.map(route => route.name).join(', '))
+  let chosen = false
+  let busyAt = Number.NEGATIVE_INFINITY
   const node = h(
-    'article',
+    'details',
     { class: 'card chain' },
-    h('h3', {}, chain.name),
+    // What somebody has opened or folded stays so.
+    h('summary', { onclick: () => (chosen = true) }, h('h3', {}, chain.name), ' ', busy, ' ', paths),
     h(
       'ul',
       { class: 'routes' },
@@ -84,6 +91,10 @@ function card(chain) {
   return {
     node,
     update(now) {
+      const requests = now.routes.reduce((sum, route) => sum + route.requests, 0)
+      if (requests > 0 || now.links.some(link => link.calls > 0)) busyAt = now.at
+      text(busy, requests > 0 ? `${rate(requests)}/s` : 'idle')
+      if (!chosen && node.open !== now.at - busyAt < IDLE_MS) node.open = !node.open
       for (const [i, route] of now.routes.entries()) text(routes[i].value, `${rate(route.requests)}/s`)
       for (const [i, link] of now.links.entries()) links[i].update(link)
       attribute(rails, 'class', now.links.some(link => link.calls > 0) ? 'rails flowing' : 'rails')

@@ -4,7 +4,7 @@
  */
 
 import { h, text } from './dom.mjs'
-import { count, ms, rate } from './format.mjs'
+import { count, ms, rate, shortClock } from './format.mjs'
 import uPlot from './uplot.mjs'
 
 const perSecond = value => (value === null ? '–' : `${rate(value)}/s`)
@@ -35,6 +35,7 @@ const CHARTS = [
     title: 'Open',
     format: value => (value === null ? '–' : count(value)),
     axis: count,
+    incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000],
     series: [
       ['streams', 'streams', 'green'],
       ['exchanges', 'exchanges', 'blue'],
@@ -124,11 +125,9 @@ export class Charts {
         this.seconds,
       )
       const end = data[0].at(-1) ?? Date.now() / 1000
-      // A page that was just opened shows its first minute across the whole width.
-      const shown = Math.min(this.seconds, Math.max(60, end - (data[0][0] ?? end)))
       plot.batch(() => {
         plot.setData(data, false)
-        plot.setScale('x', { min: end - shown, max: end })
+        plot.setScale('x', { min: end - this.seconds, max: end })
       })
       show()
     }
@@ -166,13 +165,16 @@ export class Charts {
       {
         width: box.clientWidth || 300,
         height: HEIGHT,
-        padding: [8, 6, 0, 0],
+        padding: [8, 28, 0, 0],
         legend: { show: false },
         cursor: { sync: { key: sync.key }, drag: { x: false, y: false }, points: { size: 5 }, y: false },
         scales: { x: { time: true }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
         axes: [
-          { ...axis, size: 22, space: 70, values: (_, ticks) => ticks.map(clockTime) },
-          { ...axis, size: 52, space: 28, values: (_, ticks) => ticks.map(spec.axis) },
+          { ...axis, size: 22, space: 70, values: (_, ticks) => ticks.map(at => shortClock(at * 1000)) },
+          {
+            ...{ ...axis, size: 52, space: 28, values: (_, ticks) => ticks.map(spec.axis) },
+            ...(spec.incrs && { incrs: spec.incrs }),
+          },
         ],
         series: [
           {},
@@ -180,8 +182,9 @@ export class Charts {
             label,
             stroke: colour(name),
             width: 1.5,
-            spanGaps: true,
-            points: { show: false },
+            // A line joins seconds that follow each other, and one alone is a dot: what lies between was not measured.
+            spanGaps: false,
+            points: { show: false, size: 4, fill: colour(name), filter: alone },
             fill: i === 0 ? resolve(box, name, 0.12) : undefined,
           })),
         ],
@@ -210,11 +213,11 @@ function lastOf(series) {
   return null
 }
 
-function clockTime(seconds) {
-  const date = new Date(seconds * 1000)
-  const two = n => String(n).padStart(2, '0')
-  const time = `${two(date.getHours())}:${two(date.getMinutes())}`
-  return date.getSeconds() === 0 ? time : `${time}:${two(date.getSeconds())}`
+/** The points of a series that no line reaches. */
+export function alone(plot, index) {
+  const series = plot.data[index]
+  const none = i => series[i] === null || series[i] === undefined
+  return series.flatMap((value, i) => (value !== null && none(i - 1) && none(i + 1) ? [i] : []))
 }
 
 /** The present value of a colour of the style sheet. */

@@ -3,7 +3,9 @@
  * or walks through it with the keyboard.
  */
 import { attribute, h, Rows, table, text } from './dom.mjs'
+import { ask } from './feed.mjs'
 import { clock, count, ms, usd } from './format.mjs'
+import { panel } from './timeline.mjs'
 
 const KEPT = 100
 const WRONG = new Set(['refused', 'upstream_error', 'gateway_error'])
@@ -18,11 +20,17 @@ export class Exchanges {
   #wrongOnly
   #hold
   #count
-  #timeline
+  #note
+  #matching = []
+  /** One that was asked for by its id, and that is in neither list. */
+  #looked = []
+  /** What is known of the open row; null while none is open. */
   #chosen = null
   #pointed = false
+  /** The file of the configuration that serves. */
+  file = ''
 
-  constructor({ table: parent, filter, wrongOnly, hold, count: counted, timeline }) {
+  constructor({ table: parent, filter, wrongOnly, hold, count: counted, note }) {
     const { node, body } = table('Table of exchanges', [
       ['time', ''],
       ['outcome', ''],
@@ -42,11 +50,11 @@ export class Exchanges {
     this.#wrongOnly = wrongOnly
     this.#hold = hold
     this.#count = counted
-    this.#timeline = timeline
+    this.#note = note
     this.#rows = new Rows(
       body,
-      exchange => exchange.seq,
-      exchange => this.#row(exchange),
+      ({ seq, id, detail }) => `${seq} ${id} ${detail ? 'detail' : ''}`,
+      exchange => (exchange.detail ? this.#detail(exchange) : this.#row(exchange)),
     )
     filter.addEventListener('input', () => this.draw(true))
     wrongOnly.addEventListener('change', () => this.draw(true))
@@ -72,7 +80,7 @@ export class Exchanges {
       }
       if (event.key === 'ArrowDown') {
         event.preventDefault()
-        body.querySelector('button')?.focus()
+        body.querySelector('.open')?.focus()
       }
     })
   }
@@ -97,7 +105,10 @@ export class Exchanges {
 
   get #held() {
     return (
-      this.#pointed || this.#hold.getAttribute('aria-pressed') === 'true' || this.#body.contains(document.activeElement)
+      this.#chosen !== null ||
+      this.#pointed ||
+      this.#hold.getAttribute('aria-pressed') === 'true' ||
+      this.#body.contains(document.activeElement)
     )
   }
 
@@ -108,17 +119,55 @@ export class Exchanges {
     if (!held || asked) {
       const words = this.#filter.value.trim().toLowerCase().split(/\s+/)
       const filtered = this.#wrongOnly.checked || words[0] !== ''
-      const matching = (this.#wrongOnly.checked ? this.#wrong : [...this.#all, ...this.#wrong])
+      this.#matching = (this.#wrongOnly.checked ? this.#wrong : [...this.#all, ...this.#wrong, ...this.#looked])
         .filter(exchange => words.every(word => hay(exchange).includes(word)))
         .sort((a, b) => b.seq - a.seq)
         .slice(0, KEPT)
-      this.#rows.show(matching)
-      const first = this.#body.querySelector('button')
-      for (const button of this.#body.querySelectorAll('button[tabindex="0"]')) button.tabIndex = -1
+      const found = this.#matching.length
+      if (this.#chosen && !this.#matching.includes(this.#chosen)) this.#chosen = null
+      this.#show()
+      const first = this.#body.querySelector('.open')
+      for (const button of this.#body.querySelectorAll('.open[tabindex="0"]')) button.tabIndex = -1
       if (first) first.tabIndex = 0
-      text(this.#count, known === 0 ? 'none yet' : filtered ? `${matching.length} match` : `${matching.length}`)
+      text(this.#count, known === 0 ? 'none yet' : filtered ? `${found} match` : `${found}`)
+      if (asked) text(this.#note, '')
     }
     attribute(this.#count, 'class', held ? 'muted held' : 'muted')
+  }
+
+  /** Shows the list with what is known of the open row below it. */
+  #show() {
+    this.#rows.show(this.#matching.flatMap(one => (one === this.#chosen ? [one, { ...one, detail: true }] : [one])))
+  }
+
+  /** Shows one exchange by its request id: one of the list, or what the gateway still has of it. */
+  async open(id) {
+    this.#wrongOnly.checked = false
+    this.#filter.value = id
+    const all = () => [...this.#all, ...this.#wrong].find(one => one.id === id)
+    let found = all()
+    if (!found) {
+      const answer = await ask(`/trace?id=${encodeURIComponent(id)}`).catch(() => null)
+      // The feed may have brought it meanwhile.
+      found = all() ?? (answer?.ok ? await answer.json() : undefined)
+      this.#looked = found && found !== all() ? [found] : []
+    }
+    this.#chosen = null
+    this.draw(true)
+    text(
+      this.#note,
+      found
+        ? ''
+        : `The gateway has ${id} in memory no more. In a shell, npx sluice trace ${id} asks the ledger and the log.`,
+    )
+    if (found) this.#choose(found)
+    this.#filter.scrollIntoView({ block: 'nearest' })
+    this.#body.querySelector('.open')?.focus()
+  }
+
+  #detail(exchange) {
+    const wide = h('td', { id: 'timeline', colspan: '10' }, panel(exchange, this.file))
+    return { node: h('tr', { class: 'detail' }, wide), update() {} }
   }
 
   #row(exchange) {
@@ -129,9 +178,9 @@ export class Exchanges {
         type: 'button',
         class: 'open',
         tabindex: '-1',
-        'aria-expanded': String(this.#chosen === exchange.seq),
+        'aria-expanded': 'false',
         'aria-controls': 'timeline',
-        onclick: () => this.#choose(exchange, button),
+        onclick: () => this.#choose(exchange),
       },
       clock(exchange.at),
     )
@@ -169,30 +218,29 @@ export class Exchanges {
     return {
       node,
       update: now => {
-        const chosen = this.#chosen === now.seq
+        const chosen = this.#chosen === now
         node.classList.toggle('chosen', chosen)
-        attribute(button, 'aria-expanded', chosen)
+        attribute(button, 'aria-expanded', String(chosen))
       },
     }
   }
 
-  #choose(exchange, button) {
-    const before = this.#body.querySelector('tr.chosen')
-    before?.classList.remove('chosen')
-    before?.querySelector('button').setAttribute('aria-expanded', 'false')
-    const again = this.#chosen === exchange.seq
-    this.#chosen = again ? null : exchange.seq
-    this.#timeline.show(again ? null : exchange)
-    if (again) return
-    button.closest('tr').classList.add('chosen')
-    button.setAttribute('aria-expanded', 'true')
+  /** Opens a row, or closes it when it is open, and brings what is known of it into view. */
+  #choose(exchange) {
+    this.#chosen = this.#chosen === exchange ? null : exchange
+    this.#show()
+    if (!this.#chosen) return
+    const row = this.#body.querySelector('tr.chosen')
+    // The row itself comes last: where both are higher than the screen, the cause stands right below it.
+    row.nextElementSibling.scrollIntoView({ block: 'nearest' })
+    row.scrollIntoView({ block: 'nearest' })
   }
 
   /** The arrow keys go from row to row; Escape closes the timeline. */
   #walk(event) {
-    const buttons = [...this.#body.querySelectorAll('button')]
+    const buttons = [...this.#body.querySelectorAll('.open')]
     const at = buttons.indexOf(document.activeElement)
-    const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: buttons.length - 1 }[event.key]
+    const to = at < 0 ? undefined : { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: buttons.length - 1 }[event.key]
     if (to !== undefined && buttons[to]) {
       event.preventDefault()
       buttons[at].tabIndex = -1
@@ -200,11 +248,8 @@ export class Exchanges {
       buttons[to].focus()
     } else if (event.key === 'ArrowUp' && at === 0) this.#filter.focus()
     else if (event.key === 'Escape' && this.#chosen !== null) {
-      const button = this.#body.querySelector('tr.chosen button')
-      this.#chosen = null
-      this.#timeline.show(null)
-      button?.closest('tr').classList.remove('chosen')
-      button?.setAttribute('aria-expanded', 'false')
+      this.#body.querySelector('tr.chosen .open')?.focus()
+      this.#choose(this.#chosen)
     }
   }
 }

@@ -66,15 +66,51 @@ export function span(milliseconds) {
   return `${Math.round(seconds / 86_400)} d`
 }
 
+const ZONE = 'sluice.zone'
+const local = new Intl.DateTimeFormat().resolvedOptions().timeZone
+/** Whether times are shown in UTC, as days and months of bills are, and not in the browser's zone. */
+const inUtc = local === 'UTC' || globalThis.localStorage?.getItem(ZONE) === 'utc'
+const zoned = options => new Intl.DateTimeFormat('en-GB', { ...options, ...(inUtc && { timeZone: 'UTC' }) })
+const clocks = zoned({ hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' })
+const minutes = zoned({ hour: '2-digit', minute: '2-digit', hourCycle: 'h23' })
+const dates = zoned({ year: 'numeric', month: '2-digit', day: '2-digit' })
+
+/** `Europe/Berlin (GMT+1)`; `UTC`. */
+export function zone() {
+  if (inUtc) return 'UTC'
+  const parts = new Intl.DateTimeFormat('en-GB', { timeZoneName: 'shortOffset' }).formatToParts()
+  return `${local} (${parts.find(({ type }) => type === 'timeZoneName').value})`
+}
+
+/** Names the zone in which times are shown, and makes the button choose between the browser's and UTC. */
+export function zoneButton(button) {
+  button.textContent = `Times: ${zone()}`
+  button.disabled = local === 'UTC'
+  button.addEventListener('click', () => {
+    localStorage.setItem(ZONE, inUtc ? 'local' : 'utc')
+    // Times stand all over the page, in rows that are not drawn again.
+    location.reload()
+  })
+}
+
+/** 09:05:07. */
 export function clock(at) {
-  return new Date(at).toLocaleTimeString('en-GB')
+  return clocks.format(at)
+}
+
+/** 09:05, and 09:05:07 where there are seconds. */
+export function shortClock(at) {
+  return at % 60_000 === 0 ? minutes.format(at) : clock(at)
 }
 
 export function moment(at) {
-  const date = new Date(at)
-  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(at)}`
+  const of = Object.fromEntries(dates.formatToParts(at).map(({ type, value }) => [type, value]))
+  return `${of.year}-${of.month}-${of.day} ${clock(at)}`
 }
 
-function two(n) {
-  return String(n).padStart(2, '0')
+/** `acme 30, other 8 and 3 more`: whom an incident hits. */
+export function hits({ organizations, affected }, shown = 3) {
+  const named = organizations.slice(0, shown).map(([id, n]) => `${id || 'no account'} ${count(n)}`)
+  const more = affected - named.length
+  return `${named.join(', ')}${more > 0 ? ` and ${count(more)} more` : ''}`
 }

@@ -4,6 +4,8 @@
  * the hour that the gateway keeps.
  */
 export const HOUR = 3600
+/** Points further apart than this have nothing between them, seconds: there is one a second, and one may be late. */
+const GAP = 3
 
 export class History {
   #times = new Float64Array(HOUR)
@@ -58,17 +60,28 @@ export class History {
     this.#size = Math.min(HOUR, this.#size + 1)
   }
 
-  /** The last `seconds` of some series as uPlot takes them: times first, null for gaps. */
+  /**
+   * The last `seconds` of some series as uPlot takes them: times first, null for gaps. Seconds of which no point came,
+   * because the gateway was away, are a gap, too.
+   */
   window(names, seconds) {
     const count = Math.min(this.#size, seconds)
     const start = (this.#next - count + HOUR) % HOUR
-    return [this.#times, ...names.map(name => this.#series.get(name))].map(series => {
-      const out = new Array(count)
-      for (let i = 0; i < count; i++) {
-        const value = series[(start + i) % HOUR]
-        out[i] = Number.isNaN(value) ? null : value
+    const out = [[], ...names.map(() => [])]
+    const series = names.map(name => this.#series.get(name))
+    for (let i = 0; i < count; i++) {
+      const at = (start + i) % HOUR
+      const before = out[0].at(-1)
+      if (this.#times[at] - before > GAP) {
+        out[0].push(before + 1)
+        for (let j = 1; j < out.length; j++) out[j].push(null)
       }
-      return out
-    })
+      out[0].push(this.#times[at])
+      for (let j = 1; j < out.length; j++) {
+        const value = series[j - 1][at]
+        out[j].push(Number.isNaN(value) ? null : value)
+      }
+    }
+    return out
   }
 }

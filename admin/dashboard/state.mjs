@@ -1,55 +1,63 @@
 /** The state of the gateway itself: the line at the top, what needs attention, and the configuration that serves. */
 import { attribute, h, text } from './dom.mjs'
-import { bytes, moment, span } from './format.mjs'
+import { bytes, clock, count, hits, moment, span } from './format.mjs'
+
+/** So many backends that are left out have an alert each. */
+const SHOWN = 5
 
 export class State {
   #facts
   #alerts
+  #announced
   #configuration
   #shown = ''
   #shownConfig = ''
   #age = null
 
-  constructor({ facts, alerts, configuration }) {
+  constructor({ facts, alerts, announced, configuration }) {
     this.#facts = facts
     this.#alerts = alerts
+    this.#announced = announced
     this.#configuration = configuration
   }
 
-  show({ at, gateway, config, live, ready, backends }) {
+  show({ at, gateway, config, live, ready, backends, impacts }) {
     const workers = gateway.workers === 1 ? '' : ` · ${gateway.workers} workers`
     text(
       this.#facts,
       `${gateway.address} · ${gateway.version} · ${gateway.listener}, ${gateway.store} · up ${span(at - gateway.startedAt)} · ${bytes(live.rss)}${workers}`,
     )
     attribute(this.#facts, 'title', `Node ${gateway.node}, process ${gateway.pid}`)
-    this.#showAlerts({ config, ready, backends })
+    this.#showAlerts({ at, config, ready, backends, impacts })
     this.#showConfig(at, config)
   }
 
-  #showAlerts({ config, ready, backends }) {
-    const open = backends.filter(backend => backend.breaker === 'open').map(backend => backend.id)
+  #showAlerts({ at, config, ready, backends, impacts }) {
     const alerts = []
-    if (!ready.ok) alerts.push(['bad', 'Not ready', ready.reason])
+    if (!ready.ok) alerts.push(['bad', 'Not ready', `since ${clock(ready.since)}: ${ready.reason}`])
     if (config.refused) {
       const { errors } = config.refused
       const more = errors.length > 1 ? `, and ${errors.length - 1} more` : ''
       alerts.push([
         'bad',
         'The last reload was refused',
-        `${place(errors[0])} ${errors[0].message}${more}. The former configuration serves.`,
+        `at ${clock(config.refused.at)}: ${place(errors[0])} ${errors[0].message}${more}. The former configuration serves.`,
       ])
     }
-    if (open.length > 0)
-      alerts.push([
-        'warn',
-        'Left out',
-        `${open.join(', ')}: ${open.length === 1 ? 'its breaker is' : 'their breakers are'} open`,
-      ])
+    const out = backends.filter(({ breaker, closedTo }) => breaker !== 'closed' || closedTo > 0)
+    for (const backend of out.slice(0, SHOWN)) {
+      const impact = impacts.find(one => one.backend === backend.id)
+      const whom = backend.breaker !== 'closed' ? '' : ` for ${of(backend.closedTo, 'organization')}`
+      const words = [reasonOf(backend.out, at), harmOf(impact)].filter(Boolean).join(' ')
+      alerts.push([impact?.wrong > 0 ? 'bad' : 'warn', `Left out${whom}: ${backend.id}`, words])
+    }
+    if (out.length > SHOWN) alerts.push(['warn', 'Left out', `and ${of(out.length - SHOWN, 'backend')} more`])
     if (config.pending.length > 0) alerts.push(['warn', 'Needs a restart', `${config.pending.join(', ')} changed`])
     const shown = JSON.stringify(alerts)
     if (shown === this.#shown) return
     this.#shown = shown
+    // Figures change each second, and are not read out.
+    text(this.#announced, alerts.map(([, title]) => title).join('. '))
     this.#alerts.replaceChildren(
       ...alerts.map(([kind, title, words]) => h('p', { class: `alert ${kind}` }, h('strong', {}, title), ' ', words)),
     )
@@ -83,6 +91,25 @@ export class State {
     }
     text(this.#age, `${span(at - config.loadedAt)} ago`)
   }
+}
+
+const of = (n, word) => `${count(n)} ${word}${n === 1 ? '' : 's'}`
+
+/** `since 10:17:03, until 10:17:11, then one request tries it: upstream server error, met by req_…`. */
+export function reasonOf(out, at) {
+  if (out === null) return ''
+  const until = out.until > at ? `until ${clock(out.until)}, then one request tries it` : 'one request tries it now'
+  const met = out.why === 'pause' ? 'the provider asked for a pause with' : 'it failed with'
+  return `since ${clock(out.since)}, ${until}: ${met} ${out.code.replaceAll('_', ' ')} at ${out.requestId}.`
+}
+
+/** `Of 40 requests for it since 10:16:50, 38 got no answer: acme 30, other 8.` */
+function harmOf(impact) {
+  if (!impact) return ''
+  const asked = `Of ${of(impact.all, 'request')} for it since ${clock(impact.since)}`
+  return impact.wrong === 0
+    ? `${asked}, all were served by others.`
+    : `${asked}, ${count(impact.wrong)} got no answer: ${hits(impact)}.`
 }
 
 function pair(name, value) {

@@ -1,8 +1,9 @@
 /** One exchange, plugin by plugin: when each hook ran and how long it took. */
 import { copyButton, h } from './dom.mjs'
-import { clock, count, isMoney, ms, usd } from './format.mjs'
+import { clock, count, isMoney, moment, ms, usd, zone } from './format.mjs'
 
 const PHASES = {
+  beforeBody: 'before the body',
   body: 'waiting for the body',
   onRequest: 'request',
   forward: 'sends it upstream',
@@ -15,37 +16,27 @@ const PHASES = {
   onError: 'error',
   onSettle: 'settles',
 }
-const KINDS = { body: 'wait', upstream: 'wait', reply: 'wait', onRequest: 'down', forward: 'down' }
+const KINDS = { beforeBody: 'down', body: 'wait', upstream: 'wait', reply: 'wait', onRequest: 'down', forward: 'down' }
 
-export class Timeline {
-  #parent
-  /** The file of the configuration that serves. */
-  file = ''
-
-  constructor(parent) {
-    this.#parent = parent
-  }
-
-  /** Shows the timeline of an exchange; null closes it. */
-  show(exchange) {
-    this.#parent.replaceChildren(...(exchange ? [panel(exchange, this.file)] : []))
-  }
-}
-
-function panel(exchange, file) {
+/** What is known about an exchange, its cause first. @param file of the configuration that serves */
+export function panel(exchange, file) {
   const command = `npx sluice trace ${exchange.id}${file && ` --config ${quoted(file)}`}`
   const facts = [
-    ['request id', h('code', {}, exchange.id)],
-    ['at', clock(exchange.at)],
     [
       'outcome',
-      `${exchange.status} ${exchange.outcome.replace('_', ' ')}${exchange.code ? `, ${exchange.code}` : ''}${exchange.param ? ` at ${exchange.param}` : ''}`,
+      h(
+        'span',
+        { class: wrong(exchange) ? 'bad' : null },
+        `${exchange.status} ${exchange.outcome.replace('_', ' ')}${exchange.code ? `, ${exchange.code}` : ''}${exchange.param ? ` at ${exchange.param}` : ''}`,
+      ),
     ],
+    ...exchange.failed.map((attempt, i) => [`attempt ${i + 1} failed`, failure(attempt)]),
+    ...exchange.passedOver.map(over => ['not asked', passedOver(over)]),
+    ['request id', h('code', {}, exchange.id)],
+    ['at', `${moment(exchange.at)}, ${zone()}`],
     ['route', h('code', {}, exchange.route || 'no route')],
     ['model', exchange.model || (exchange.unknownModel ? `${exchange.unknownModel}, which is not offered` : '–')],
     ['backend', exchange.backend || '–'],
-    ...exchange.failed.map((attempt, i) => [`attempt ${i + 1} failed`, failure(attempt)]),
-    ...exchange.passedOver.map(over => ['not asked', passedOver(over)]),
     ...(exchange.slowedMs > 0 ? [['slowed', `by ${ms(exchange.slowedMs)}, on purpose`]] : []),
     ['account', exchange.organization ? `${exchange.organization} / ${exchange.key}` : '–'],
     ['tokens', `${count(exchange.input)} in, ${count(exchange.output)} out, ${usd(exchange.cost)}`],
@@ -55,8 +46,7 @@ function panel(exchange, file) {
   ]
   return h(
     'article',
-    { class: 'card timeline', 'aria-label': `Timeline of ${exchange.id}` },
-    h('h3', {}, 'Timeline'),
+    { class: 'timeline', 'aria-label': `What became of ${exchange.id}` },
     h('dl', {}, ...facts.flatMap(([name, value]) => [h('dt', {}, name), h('dd', {}, value)])),
     exchange.timeline
       ? waterfall(exchange)
@@ -67,6 +57,8 @@ function panel(exchange, file) {
         ),
   )
 }
+
+const wrong = ({ status, outcome }) => status >= 400 || outcome.endsWith('_error')
 
 /** A path as a shell takes it. */
 function quoted(path) {

@@ -357,8 +357,11 @@ export class Breaker {
   out(now: number): { scope: Scope; reason: LeftOut; forMs: number } | undefined {
     if (this.state(now) === 'closed') return undefined
     const caller = this.#severalCall(now) ? '' : (this.#caller ?? '')
-    const found = this.reason(now, caller)
-    return found && { ...found, forMs: this.outFor(now, caller) }
+    const forMs = this.outFor(now, caller)
+    const own = this.#own.peek(caller)
+    if (own?.reason && (now < own.pausedUntil || own.state(now) !== 'closed'))
+      return { scope: 'organization', reason: own.reason, forMs }
+    return this.#reason && { scope: 'all', reason: this.#reason, forMs }
   }
 
   /** How many organizations it is closed to at the moment because of their own faults and pauses. */

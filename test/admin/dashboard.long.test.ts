@@ -32,7 +32,7 @@ const live = async (page: Page) => {
 const send = async (count: number) => {
   for (let i = 0; i < count; i++) await request(g, i)
 }
-const rows = (page: Page) => page.locator('#exchanges-table tbody tr')
+const rows = (page: Page) => page.locator('#exchanges-table > div > table > tbody > tr')
 
 test('it draws: six charts, every chain with its plugins, backends, accounts, configuration; nothing from elsewhere', {
   skip,
@@ -73,6 +73,143 @@ test('it draws: six charts, every chain with its plugins, backends, accounts, co
     /gateway\.yaml.*generation0.*none since the start/,
   )
   assert.equal(await page.locator('#alerts > *').count(), 0)
+  assert.deepEqual(complaints, [])
+  await close()
+})
+
+test('what one opens it for stands first: is it well, what fails, for whom, and the day', { skip }, async () => {
+  const own = await startGateway({ plugins: { upstream: '{ breaker: { failures: 3, open_for: 60s }, attempts: 1 }' } })
+  try {
+    const ask = async (content: string, model = 'eb1-fast-preview') =>
+      (await own.post('/v1/chat/completions', { model, messages: [{ role: 'user', content }] })).text()
+    await ask('hello', 'eb1-preview')
+    await own.ledger()
+    const { page, complaints, close } = await open(browser, own.gateway.adminAddress!)
+    await live(page)
+    assert.deepEqual(await page.locator('main h2').allTextContents(), [
+      ...['Now', 'What goes wrong, and for whom', 'Traffic', 'Backends', 'Configuration'],
+      ...['Organizations and keys', 'Last exchanges', 'Chains'],
+    ])
+    await page.locator('.verdict', { hasText: /^Healthy no request has failed/ }).waitFor()
+    assert.equal(await page.locator('#wrong > p').textContent(), 'Nothing in the last five minutes.')
+    const [row] = await own.ledger()
+    const tile = (name: string) =>
+      page.locator('.tiles div', { has: page.locator(`dt:text-is("${name}")`) }).locator('b')
+    assert.equal(await tile('Requests').textContent(), '1')
+    assert.equal(await tile('Tokens').textContent(), String(row!.input + row!.output))
+    assert.match((await tile('Revenue').textContent()) ?? '', /^\$0\.0\d*[1-9]/)
+    assert.equal(await tile('Failed').textContent(), '0')
+    await tile('First byte, p99').filter({ hasText: /ms/ }).waitFor()
+
+    // Its only backend fails: since when, until when, why, and how many got no answer stands in the banner.
+    for (let i = 0; i < 6; i++) await ask('[[sim: status 500]] x')
+    await page.locator('.verdict', { hasText: /^Failing .* at messages\/sim-fast since/ }).waitFor()
+    const alert = page.locator('#alerts .alert.bad')
+    await alert.filter({ hasText: '6 got no answer' }).waitFor()
+    assert.match(
+      (await alert.textContent()) ?? '',
+      /^Left out: messages\/sim-fast since [\d:]{8}, (until [\d:]{8}, then one request tries it|one request tries it now): it failed with upstream server error at req_\w+\. Of 6 requests for it since [\d:]{8}, 6 got no answer: acme 6\.$/,
+    )
+    assert.equal(await page.locator('#announced').textContent(), 'Left out: messages/sim-fast')
+    const wrong = page.locator('#wrong tbody tr', { hasText: 'upstream server error' })
+    assert.match(
+      (await wrong.textContent()) ?? '',
+      /^502 upstream server errormessages\/sim-fast[\d:]{8}[3-6]acme [3-6]req_/,
+    )
+    assert.equal(await wrong.locator('a', { hasText: 'acme' }).getAttribute('href'), '/dashboard/accounts.html#/acme')
+    // Its request opens in the list, in view.
+    const id = (await wrong.locator('a', { hasText: 'req_' }).textContent())!
+    await wrong.locator('a', { hasText: 'req_' }).click()
+    const cause = page.locator('.timeline dd .bad', { hasText: 'it answered 500' })
+    await cause.waitFor()
+    assert.match((await page.locator('.timeline dl').textContent()) ?? '', new RegExp(`request id${id}`))
+    assert.ok(await inView(page, '.timeline dd .bad'))
+    // One that nobody knows says what to do.
+    await page.goto(`${own.gateway.adminAddress}/#/req_nobody`)
+    await page.locator('#exchanges-note', { hasText: 'npx sluice trace req_nobody' }).waitFor()
+    assert.deepEqual(complaints, [])
+    await close()
+  } finally {
+    await own.close()
+  }
+})
+
+/** Whether the first such element is within the window. */
+const inView = (page: Page, selector: string) =>
+  page.evaluate(`(() => {
+    const { top, bottom } = document.querySelector('${selector}').getBoundingClientRect()
+    return top >= 0 && bottom <= innerHeight
+  })()`)
+
+test('an opened row has its cause in view, and no column of the list is cut; a chain without requests is folded', {
+  skip,
+}, async () => {
+  await send(10)
+  const { page, complaints, close } = await openDashboard()
+  await live(page)
+  await rows(page).nth(8).waitFor()
+  await page.fill('#exchanges-filter', 'upstream_server_error')
+  await page.locator('#exchanges-count', { hasText: 'match' }).waitFor()
+  await rows(page).first().click()
+  await page.locator('.timeline').waitFor()
+  assert.ok(await inView(page, 'tr.chosen'))
+  assert.ok(await inView(page, '.timeline dd .bad'))
+  assert.equal(await page.evaluate("document.querySelector('tr.chosen').nextElementSibling.className"), 'detail')
+  assert.equal(
+    await page.evaluate(
+      "(({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)(document.querySelector('.tall'))",
+    ),
+    0,
+  )
+  const chain = (name: string) => page.locator('.chain', { has: page.locator(`h3:text-is("${name}")`) })
+  assert.equal(await chain('usage').getAttribute('open'), null)
+  assert.match((await chain('usage').locator('summary').textContent()) ?? '', /usage idle GET \/v1\/usage/)
+  await send(4)
+  await page.locator('.chain[open]', { hasText: 'admission' }).waitFor()
+  // What somebody has folded or opened stays so.
+  await chain('completions').locator('summary').click()
+  await chain('usage').locator('summary').click()
+  await send(4)
+  await chain('completions')
+    .locator('small', { hasText: /[1-9].*\/s/ })
+    .first()
+    .waitFor()
+  assert.deepEqual(
+    [await chain('completions').getAttribute('open'), await chain('usage').getAttribute('open')],
+    [null, ''],
+  )
+  assert.deepEqual(complaints, [])
+  await close()
+})
+
+test('a chart draws what was measured: a second alone is a dot, and the time before the start is empty', {
+  skip,
+}, async () => {
+  const { page, complaints, close } = await openDashboard()
+  await live(page)
+  assert.deepEqual(
+    await page.evaluate(`import('/dashboard/charts.mjs').then(({ alone }) =>
+      alone({ data: [[1, 2, 3, 4, 5], [7, null, 5, 6, null]] }, 1))`),
+    [0],
+  )
+  assert.deepEqual(complaints, [])
+  await close()
+})
+
+test('times name their zone, that of the browser or UTC', { skip }, async () => {
+  const { page, complaints, close } = await openDashboard({ timezoneId: 'Asia/Tokyo' })
+  await live(page)
+  const button = page.locator('#zone')
+  assert.equal(await button.textContent(), 'Times: Asia/Tokyo (GMT+9)')
+  const loaded = async () => (await page.locator('#configuration dd').nth(1).textContent()) ?? ''
+  const tokyo = await loaded()
+  await button.click()
+  await page.locator('#zone', { hasText: 'Times: UTC' }).waitFor()
+  await live(page)
+  const utc = await loaded()
+  const hour = (words: string) => Number(words.slice(11, 13))
+  assert.equal((hour(tokyo) - hour(utc) + 24) % 24, 9, `${tokyo}, ${utc}`)
+  await page.locator('#now h3', { hasText: 'since 00:00' }).waitFor()
   assert.deepEqual(complaints, [])
   await close()
 })
@@ -168,11 +305,11 @@ test('a refused reload shows why, with line and column, and goes when the file i
   await writeFile(g.file, right.replace('price_book: test-1', 'price_bok: test-1'))
   const { errors } = await g.gateway.reload()
   const place = `gateway.yaml:${errors[0]!.line}:${errors[0]!.column}`
-  const alert = page.locator('#alerts .alert.bad')
+  const alert = page.locator('#alerts .alert.bad', { hasText: 'reload' })
   await alert.waitFor()
   assert.match(
     (await alert.textContent()) ?? '',
-    new RegExp(`The last reload was refused ${place} .*price_bok.*The former configuration serves`),
+    new RegExp(`The last reload was refused at [\\d:]{8}: ${place} .*price_bok.*The former configuration serves`),
   )
   const faults = page.locator('#configuration .faults.bad li')
   assert.equal(await faults.first().locator('code').textContent(), place)
@@ -210,7 +347,7 @@ test('exchanges: a filter, failures only, and the timeline of one, plugin by plu
   await rows(page).first().click()
   assert.match(
     (await page.locator('.timeline dl').textContent()) ?? '',
-    /backend\w+\/sim-\w+attempt 1 failed\w+\/sim-\w+ after .*: upstream_server_error; it answered 500/,
+    /^outcome502 upstream error, upstream_server_errorattempt 1 failed\w+\/sim-\w+ after .*: upstream_server_error; it answered 500/,
   )
   await rows(page).first().click()
   await page.uncheck('#exchanges-wrong')
@@ -263,7 +400,7 @@ test('all of it works from the keyboard, and the list holds still meanwhile', { 
   await page.keyboard.type('req_')
   await page.keyboard.press('ArrowDown')
   const focused = () =>
-    page.evaluate("[...document.querySelectorAll('#exchanges-table tbody button')].indexOf(document.activeElement)")
+    page.evaluate("[...document.querySelectorAll('#exchanges-table .open')].indexOf(document.activeElement)")
   assert.equal(await focused(), 0)
   await page.keyboard.press('ArrowDown')
   assert.equal(await focused(), 1)

@@ -80,6 +80,15 @@ test('the page puts the past before what the feed has brought meanwhile, each se
   assert.deepEqual(page.window(['ok'], 4000)[0], times(5400, 9000))
 })
 
+test('seconds of which no point came are a gap, and a point that is late is none', () => {
+  const page = new PageHistory(['ok'])
+  for (const at of [1, 2, 4.5, 20, 21]) page.push(at, { ok: at })
+  assert.deepEqual(page.window(['ok'], 3600), [
+    [1, 2, 4.5, 5.5, 20, 21],
+    [1, 2, 4.5, null, 20, 21],
+  ])
+})
+
 test('points are taken while no page is open', async () => {
   const g = await startGateway()
   try {
