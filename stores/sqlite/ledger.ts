@@ -161,11 +161,14 @@ export async function* scanUsage(db: DatabaseSync, filter: UsageFilter): AsyncGe
  * deleting what a row lacks took eight times as long.
  */
 function reader(names: readonly string[]): (values: readonly unknown[]) => LedgerRow {
-  const place = (name: LedgerColumn) => names.indexOf(name)
-  const same = LEDGER_COLUMNS.filter(name => name !== 'cache_write' && name !== 'estimated' && place(name) >= 0).map(
-    name => [name, place(name), COUNT_COLUMNS.has(name)] as const,
+  const known: ReadonlySet<string> = new Set(LEDGER_COLUMNS)
+  // In the order of the table, which is that of rows as text.
+  const same = names.flatMap((name, at) =>
+    known.has(name) && name !== 'cache_write' && name !== 'estimated'
+      ? [[name, at, COUNT_COLUMNS.has(name as LedgerColumn)] as const]
+      : [],
   )
-  const [cacheWrite, estimated] = [place('cache_write'), place('estimated')]
+  const [cacheWrite, estimated] = [names.indexOf('cache_write'), names.indexOf('estimated')] as const
   return values => {
     const row: Record<string, unknown> = {}
     for (const [name, at, isCount] of same) {
