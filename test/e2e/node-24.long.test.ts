@@ -129,7 +129,8 @@ test('a gateway on Node 24 serves, reloads and drains; its listener uws says wha
   assert.equal(streamed.status, 200)
   assert.match(await streamed.text(), /data: \[DONE\]\n\n$/)
 
-  const more = '  late: { context_window: 1000, price: { input: 1, output: 1 }, backends: [{ provider: chat, model: sim-large }] }\n'
+  const more =
+    '  late: { context_window: 1000, price: { input: 1, output: 1 }, backends: [{ provider: chat, model: sim-large }] }\n'
   write('node', more)
   await eventually(async () => (await (await ask('/v1/models')).text()).includes('"late"')).catch(error => {
     throw new Error(`${error.message}; the gateway said: ${gateway.text()}`)
