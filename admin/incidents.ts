@@ -66,9 +66,9 @@ export class Incidents {
   saw(exchange: Ended, now: number): void {
     const wrong = wentWrong(exchange.outcome)
     if (wrong) this.#cause(exchange, now)
-    // While nothing fails, nothing is looked up.
-    const { failed, passedOver } = exchange
-    if (failed.length > 0 || passedOver.length > 0 || this.#backends.size > 0) this.#impact(exchange, wrong, now)
+    const { backend, failed, passedOver } = exchange
+    if (failed.length > 0 || passedOver.length > 0) this.#impact(exchange, wrong, now)
+    else if (this.#backends.size > 0) this.#served(backend, now)
   }
 
   /** Those of the last minutes: what failed before what was refused, the most frequent first. */
@@ -117,9 +117,15 @@ export class Incidents {
       impact.wrong++
       hit(impact.hits, organization)
     }
-    // One that it served is among all of them, and no reason for the incident to go on.
-    const served = trouble.has(backend) ? undefined : this.#backends.get(backend)
-    if (served && now - served.last < QUIET_MS) served.all++
+    if (!trouble.has(backend)) this.#served(backend, now)
+  }
+
+  /** One that it served is among all of them, and no reason for the incident to go on. */
+  #served(backend: string, now: number): void {
+    const impact = this.#backends.get(backend)
+    if (!impact) return
+    if (now - impact.last < QUIET_MS) impact.all++
+    else this.#backends.delete(backend)
   }
 }
 

@@ -11,9 +11,9 @@ import { DatabaseSync } from 'node:sqlite'
 import { parseArgs } from 'node:util'
 import { cost } from '../core/canon/money.ts'
 import type { LedgerRow } from '../core/ports/store.ts'
-import { columnOf, LEDGER_COLUMNS, TEXT_COLUMNS } from '../stores/columns.ts'
 import { prepare } from '../stores/sqlite/schema.ts'
 import { generator } from '../test/random.ts'
+import { insertRows } from '../test/stores/kit.ts'
 import { output, startProgram, temporaryFolder } from './children.ts'
 import { machine } from './machine.ts'
 
@@ -32,7 +32,6 @@ const MONTH_MS = 30 * 86_400_000
 const PRICE = { input: 1_250_000, output: 10_000_000 }
 const KEY = 'f77894fdfa58e447c57e077eaa9708e8e009c84dc6aba2db80461275e9b85be7'
 
-const TEXTS: ReadonlySet<string> = new Set(TEXT_COLUMNS)
 const random = generator(1)
 
 function rowOf(i: number): LedgerRow {
@@ -50,23 +49,14 @@ function rowOf(i: number): LedgerRow {
   }
 }
 
+function* rows(): Generator<LedgerRow> {
+  for (let i = 0; i < ROWS; i++) yield rowOf(i)
+}
+
 function fill(file: string): void {
   const db = new DatabaseSync(file)
   prepare(db, file)
-  const insert = db.prepare(
-    `INSERT INTO ledger (${LEDGER_COLUMNS.join()}, charged) VALUES (${LEDGER_COLUMNS.map(() => '?').join()}, 1)`,
-  )
-  db.exec('BEGIN')
-  for (let i = 0; i < ROWS; i++) {
-    const row = rowOf(i)
-    insert.run(
-      ...LEDGER_COLUMNS.map(column => {
-        const value = columnOf(row, column)
-        return typeof value === 'boolean' ? Number(value) : (value ?? (TEXTS.has(column) ? '' : null))
-      }),
-    )
-  }
-  db.exec('COMMIT')
+  insertRows(db, rows())
   db.close()
 }
 

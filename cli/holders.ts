@@ -13,6 +13,8 @@ import { addKey, readKey, removeKey, setKeyMember, setMember } from './edit-keys
 import { listing, loadEdited, replaceFile, storeFailure } from './problems.ts'
 import { Failure } from './terminal.ts'
 
+type OpenOptions = Parameters<typeof openAccounts>[1]
+
 export interface Holder {
   readonly place: 'file' | 'store'
   readonly organization: OrganizationConfig
@@ -43,11 +45,7 @@ export class Holders {
    * @throws Failure when the store does not open
    */
   async store(): Promise<AccountStore | null> {
-    if (this.#opened === undefined) {
-      const { url } = this.#config.store
-      const isThere = !url.startsWith('sqlite:') || existsSync(url.slice('sqlite:'.length))
-      this.#opened = isThere ? await opened(url) : null
-    }
+    if (this.#opened === undefined) this.#opened = await openedIfThere(this.#config.store.url)
     return this.#opened?.accounts ?? null
   }
 
@@ -80,9 +78,16 @@ export class Holders {
   }
 }
 
-async function opened(url: string): Promise<OpenAccounts> {
+/** Null while there is no database file. @throws Failure when the store does not open */
+export async function openedIfThere(url: string, options?: OpenOptions): Promise<OpenAccounts | null> {
+  if (url.startsWith('sqlite:') && !existsSync(url.slice('sqlite:'.length))) return null
+  return opened(url, options)
+}
+
+/** @throws Failure when the store does not open */
+export async function opened(url: string, options?: OpenOptions): Promise<OpenAccounts> {
   try {
-    return await openAccounts(url)
+    return await openAccounts(url, options)
   } catch (error) {
     throw storeFailure(error)
   }

@@ -12,8 +12,8 @@ import {
 } from '../config/proposal.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import { DAY, periodIndex, periodStart } from '../core/canon/limits.ts'
-import { type OpenAccounts, openAccounts } from '../stores/accounts.ts'
 import { configFile } from './arguments.ts'
+import { opened, openedIfThere } from './holders.ts'
 import type { Verb } from './main.ts'
 import { listing, loadWithoutSecrets, storeFailure, tellWarnings } from './problems.ts'
 import { Progress } from './progress.ts'
@@ -67,7 +67,8 @@ export const replay: Verb = {
     const file = configFile(values.config, positionals)
     const { config } = await loadWithoutSecrets(file, terminal)
     const proposed = await readProposals(values, config, terminal)
-    const stored = await storedAccounts(config, values.rows !== undefined)
+    // Rows of files may be replayed where no gateway has run.
+    const stored = await (values.rows === undefined ? opened : openedIfThere)(config.store.url, { readOnly: true })
     try {
       const start = startOf(span.since)
       const accounts = new Accounts({
@@ -76,7 +77,14 @@ export const replay: Verb = {
       })
       proposed.refuse(await accounts.faults())
       const rows: RowsFrom = values.rows === undefined ? { store: config.store.url } : { path: values.rows }
-      const found = await replayed(rows, { since: span.since, until, start }, config, accounts, proposed, values)
+      const found = await replayed(
+        rows,
+        { since: span.since, until, start },
+        config,
+        accounts,
+        proposed.proposal,
+        values,
+      )
       terminal.out(values.json ? JSON.stringify(asJson(found), null, 2) : asText(found))
       return 0
     } catch (error) {
@@ -92,16 +100,6 @@ export const replay: Verb = {
  * the slowest of the others are full again after a day.
  */
 const startOf = (since: number): number => Math.min(periodStart('month', periodIndex('month', since)), since - DAY)
-
-/** Null where there are none: no database file yet, or a store that only its gateway knows. */
-async function storedAccounts({ store: { url } }: GatewayConfig, hasRows: boolean): Promise<OpenAccounts | null> {
-  if (hasRows && url.startsWith('sqlite:') && !fs.existsSync(url.slice('sqlite:'.length))) return null
-  try {
-    return await openAccounts(url, { readOnly: true })
-  } catch (error) {
-    throw storeFailure(error)
-  }
-}
 
 interface Proposed {
   proposal: Proposal
@@ -143,14 +141,14 @@ async function replayed(
   { since, until, start }: { since: number; until: number; start: number },
   config: GatewayConfig,
   accounts: Accounts,
-  { proposal }: Proposed,
+  { costs }: Proposal,
   { refusals }: { refusals?: string | undefined },
 ): Promise<Found> {
   const totals = new Totals()
   const lines = refusals === undefined ? undefined : new Lines(refusals)
   try {
     const replay = new Replay({
-      ...{ config, accounts, costs: proposal.costs, since },
+      ...{ config, accounts, costs, since },
       tell(replayed: Replayed) {
         totals.add(replayed)
         if (replayed.refusal) lines?.add(refusalLine(replayed.refusal))

@@ -168,7 +168,8 @@ function reader(names: readonly string[]): (values: readonly unknown[]) => Ledge
       ? [[name, at, COUNT_COLUMNS.has(name as LedgerColumn)] as const]
       : [],
   )
-  const [cacheWrite, estimated] = [names.indexOf('cache_write'), names.indexOf('estimated')] as const
+  const cacheWrite = names.indexOf('cache_write')
+  const estimated = names.indexOf('estimated')
   return values => {
     const row: Record<string, unknown> = {}
     for (const [name, at, isCount] of same) {

@@ -19,9 +19,9 @@ import { admission } from '../../plugins/admission/index.ts'
 import { identity, model, reservation } from '../../plugins/shared/slots.ts'
 import { createSharedState, ManualClock, plainConversation, runPlugin } from '../../plugins/testing.ts'
 import { openAccounts } from '../../stores/accounts.ts'
-import { columnOf, LEDGER_COLUMNS, TEXT_COLUMNS } from '../../stores/columns.ts'
 import { gatewayOf, memoryStore } from '../plugins/kit.ts'
 import { Random } from '../random.ts'
+import { insertRows } from '../stores/kit.ts'
 import { folder, type Ran, sluice, YAML } from './capture.ts'
 
 const NOVEMBER = Date.UTC(2026, 10, 1)
@@ -273,13 +273,17 @@ interface Files {
   prices?: string
 }
 
+/** A file of rows, as `sluice ledger ship` writes it. */
+function written(dir: string, rows: readonly LedgerRow[]): string {
+  const file = join(dir, 'rows.ndjson')
+  const lines = rows.map(({ cacheWrite, ...row }) => `${JSON.stringify({ ...row, cache_write: cacheWrite })}\n`)
+  writeFileSync(file, lines.join(''))
+  return file
+}
+
 async function command(t: TestContext, rows: readonly LedgerRow[], files: Files, ...args: string[]): Promise<Ran> {
   const { dir, file } = await setting(t, LIMITS)
-  const ledger = join(dir, 'rows.ndjson')
-  writeFileSync(
-    ledger,
-    rows.map(({ cacheWrite, ...row }) => `${JSON.stringify({ ...row, cache_write: cacheWrite })}\n`).join(''),
-  )
+  const ledger = written(dir, rows)
   const options = Object.entries(files).flatMap(([name, text]) => {
     const path = join(dir, `${name}.yaml`)
     writeFileSync(path, text)
@@ -439,11 +443,7 @@ async function stored(
 }
 
 async function refusedOf(file: string, dir: string, rows: readonly LedgerRow[], ...args: string[]): Promise<string[]> {
-  const ledger = join(dir, 'rows.ndjson')
-  writeFileSync(
-    ledger,
-    rows.map(({ cacheWrite, ...row }) => `${JSON.stringify({ ...row, cache_write: cacheWrite })}\n`).join(''),
-  )
+  const ledger = written(dir, rows)
   const lines = join(dir, 'refused.jsonl')
   const ran = await sluice('replay', '--month', '2026-11', '--rows', ledger, '--refusals', lines, ...args, file)
   assert.equal(ran.code, 0, ran.err)
@@ -525,12 +525,7 @@ test('a raise widens limits while it held, and the user of a tag has limits of h
 test('rows of the store itself, in order of time, and rows as `sluice usage --rows --csv` writes them', async t => {
   const { file, dir, database } = await stored(t, [])
   const db = new DatabaseSync(database)
-  const columns = [...LEDGER_COLUMNS, 'charged']
-  const insert = db.prepare(`INSERT INTO ledger (${columns.join()}) VALUES (${columns.map(() => '?').join()})`)
-  for (const row of TEN.toReversed()) {
-    const values = LEDGER_COLUMNS.map(name => columnOf(row, name) ?? (TEXT_COLUMNS.has(name) ? '' : null))
-    insert.run(...values.map(value => (typeof value === 'boolean' ? Number(value) : value)), 1)
-  }
+  insertRows(db, TEN.toReversed())
   db.close()
   const plans = join(dir, 'new.yaml')
   writeFileSync(plans, 'plans: { own: { limits: { requests_per_day: 4 } } }\n')

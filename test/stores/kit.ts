@@ -2,6 +2,7 @@
 import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
+import type { DatabaseSync } from 'node:sqlite'
 import type { Logger } from '../../core/plugin.ts'
 import type {
   Cell,
@@ -13,6 +14,7 @@ import type {
   UsageSum,
 } from '../../core/ports/store.ts'
 import { systemClock } from '../../core/tools/clock.ts'
+import { columnOf, LEDGER_COLUMNS, TEXT_COLUMNS } from '../../stores/columns.ts'
 import type { StoreOptions } from '../../stores/index.ts'
 import type { RedisStoreOptions } from '../../stores/redis/store.ts'
 
@@ -204,4 +206,16 @@ export async function usedIn(store: Pick<Store, 'usage'>, filter: UsageFilter = 
   const sums: UsageSum[] = []
   for await (const page of store.usage(filter)) sums.push(...page)
   return usedBy(sums)
+}
+
+/** Writes rows into the ledger of a database that is prepared, as if they had been charged. */
+export function insertRows(db: DatabaseSync, rows: Iterable<LedgerRow>): void {
+  const places = LEDGER_COLUMNS.map(() => '?').join()
+  const insert = db.prepare(`INSERT INTO ledger (${LEDGER_COLUMNS.join()}, charged) VALUES (${places}, 1)`)
+  db.exec('BEGIN')
+  for (const row of rows) {
+    const values = LEDGER_COLUMNS.map(name => columnOf(row, name) ?? (TEXT_COLUMNS.has(name) ? '' : null))
+    insert.run(...values.map(value => (typeof value === 'boolean' ? Number(value) : value)))
+  }
+  db.exec('COMMIT')
 }
