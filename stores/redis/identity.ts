@@ -4,7 +4,7 @@
  * keys, spend and the ledger gone, and nobody told.
  *
  *   {sluice:leases}:format   hash: `data`, a random name of the data
- *   data/journal/*.store     JSON: a store, and the name of the data that it had when a gateway of this machine used it
+ *   data/*.store             JSON: a store, and the name of the data that it had when a gateway of this machine used it
  */
 import { createHash, randomUUID } from 'node:crypto'
 import fs from 'node:fs'
@@ -21,7 +21,7 @@ export class Identity {
   readonly #log: Logger
   readonly #file: string
 
-  /** @param dir of the journals */
+  /** @param dir the gateway's data folder */
   constructor(client: RedisClient, dir: string, log: Logger) {
     this.#client = client
     this.#log = log
@@ -47,6 +47,7 @@ export class Identity {
     const store = this.#client.name
     if (known !== undefined) this.#log.warn({ store }, 'the store has other data than before')
     const part = `${this.#file}.${process.pid}`
+    fs.mkdirSync(path.dirname(this.#file), { recursive: true, mode: 0o700 })
     fs.writeFileSync(part, JSON.stringify({ store, data }), { mode: 0o600 })
     fs.renameSync(part, this.#file)
   }

@@ -160,7 +160,7 @@ export class RedisStore implements Store {
       instance,
       times: options.leaseTimes ?? LEASE_TIMES,
       steps: options.steps ?? STEPS,
-      identity: new Identity(client, path.join(options.dataDir, 'journal'), log),
+      identity: new Identity(client, options.dataDir, log),
       each: async () => {
         await this.idempotency.renew()
         // What fails is done by the next beat: a full Redis must not keep what dead processes hold.
