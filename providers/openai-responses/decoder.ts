@@ -43,12 +43,6 @@ const MOST_ITEMS = 10_000
 /** A longer id is not one. */
 const LONGEST_ID = 512
 
-/**
- * Events that repeat the request, 50 KB of an agent's tools and instructions, and say nothing that is read here. They
- * are not parsed: `npm run bench -- --profile agents --route agents-responses` shows what that would take.
- */
-const REPEATS = /^\{"type": ?"response\.(?:created|in_progress|queued)"/
-
 /** Decodes one reply of the Responses API. */
 export class ResponsesDecoder implements Decoder {
   readonly #context: DecodeContext
@@ -80,7 +74,7 @@ export class ResponsesDecoder implements Decoder {
   }
 
   frame(event: string, data: string, push: Push): void {
-    if (this.done || data === '' || data === '[DONE]' || REPEATS.test(data)) return
+    if (this.done || data === '' || data === '[DONE]') return
     const fields = this.#frames.parse(data)
     if (!fields) return this.#fail(unreadable('event data is not a JSON object'), push)
     this.#event(string(fields['type']) || event, fields, push)
