@@ -81,8 +81,12 @@ for (const plan of ['tier5', 'benchmark']) {
   test(`${plan}: ${atOnce} requests at once meet no bound`, async () => {
     const clock = new TableClock()
     const t = await startGateway({
-      yaml: url => defaultYaml(url).replace('acme:\n    plan: custom', `acme:\n    plan: ${plan}`),
       // A slow machine must not look like a tenant that overloads the gateway: no wait ends, and nothing is shed.
+      yaml: url =>
+        defaultYaml(url, { plugins: { upstream: '{ connect_timeout: 10m }' } }).replace(
+          'acme:\n    plan: custom',
+          `acme:\n    plan: ${plan}`,
+        ),
       gateway: { clock, lag: { lagMs: () => 0, close() {} } },
     })
     try {

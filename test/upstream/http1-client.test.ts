@@ -213,6 +213,21 @@ test('nobody listening is refused, with the code that says nothing was sent', as
   assert.equal(client.connections, 0)
 })
 
+test('a connection made while the event loop was blocked beyond the connect timeout is used', async () => {
+  // A handshake needs the loop.
+  if (link.scheme === 'https') return
+  await using(
+    (socket, _, i) => socket.write(ok(`reply ${i}`)),
+    async client => {
+      const answer = ask(client)
+      await new Promise(resolve => setImmediate(resolve))
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 120)
+      assert.deepEqual([(await answer).error, (await answer).body], [null, 'reply 0'])
+    },
+    { connectTimeoutMs: 60 },
+  )
+})
+
 test('pause keeps bytes in the kernel; resume goes on where it stopped; nothing is lost', () =>
   using(
     socket => {

@@ -355,9 +355,12 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
     this.#socket.on('error', error => this.#lost(error))
     this.#socket.on('end', () => this.#ended())
     this.#socket.on('close', () => this.#lost(new ClientError('UND_ERR_SOCKET', 'other side closed')))
-    this.#connectTimer = setTimeout(() => {
+    // After the event loop was blocked, timers run before the sockets that connected meanwhile: those are read first.
+    const timedOut = () => {
+      if (this.#connectTimer === undefined) return
       this.#lost(new ClientError('UND_ERR_CONNECT_TIMEOUT', `no connection within ${connectTimeoutMs} ms`))
-    }, connectTimeoutMs)
+    }
+    this.#connectTimer = setTimeout(() => setImmediate(timedOut), connectTimeoutMs)
   }
 
   get busy(): boolean {
@@ -377,6 +380,7 @@ class Connection implements ResponseHandler, Dispatcher.DispatchController {
 
   #connected(): void {
     clearTimeout(this.#connectTimer)
+    this.#connectTimer = undefined
     this.#client.watch(this)
   }
 
