@@ -4,7 +4,7 @@
  */
 import { extname, join } from 'node:path'
 
-const NAMES = ['canary', 'cors', 'ip-access', 'jwt-auth', 'moderation-webhook', 'pii-mask', 'runaway']
+const NAMES = ['canary', 'cors', 'ip-access', 'jwt-auth', 'mirror', 'moderation-webhook', 'pii-mask', 'runaway']
 
 /** Absolute paths of their files, by the name that a pipeline uses. */
 export const extras: ReadonlyMap<string, string> = new Map(
