@@ -11,6 +11,7 @@ import { modelIds, readOrganizations, readPlans, warnOfDemoKey } from './account
 import type { PluginCatalog } from './check-chain.ts'
 import { checkFiles } from './files.ts'
 import { checkPackages, type DialectFacts, readModels, readProviders, warnOfComputedCaps } from './models.ts'
+import { importedFiles } from './modules.ts'
 import { NO_OPTIONS } from './options.ts'
 import { checkByPlugins, namesIn, readPipelines, readRoutes } from './pipelines.ts'
 import { BUILT_IN_PLANS } from './plans.ts'
@@ -59,8 +60,8 @@ interface Loaded {
   /** Problems that do not prevent a start. */
   warnings: ConfigError[]
   /**
-   * Absolute paths of the main file and of every included one. Complete even when the configuration is not valid, so
-   * that all of them can be watched.
+   * Absolute paths of the main file, of every included one, and of plugins with what they import. Complete even when
+   * the configuration is not valid, so that all of them can be watched.
    */
   files: string[]
 }
@@ -109,7 +110,7 @@ export async function loadConfig(path: string, options: LoadOptions): Promise<Lo
   }
   const report = new Report(source)
   const result = source.usable ? await readAll(source, { ...options, readFile: read }, report) : undefined
-  const { files } = source
+  const files = [...source.files, ...importedFiles()]
   const warnings = report.sorted(report.warnings)
   if (!result || report.errors.length > 0) return { errors: report.sorted(report.errors), warnings, files }
   return { ...result, warnings, unset: report.sorted(source.unset), files }

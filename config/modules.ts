@@ -72,6 +72,19 @@ export function installCommand(packages: readonly string[]): string {
   return `npm install --omit=dev --save-prod --no-save ${versions.join(' ')}`
 }
 
+/**
+ * The operator's files that the last generation imported in this thread: plugins and what they import, found or not.
+ */
+const imported = { generation: '', files: new Set<string>() }
+
+/** @returns absolute paths; an edit of such a file is an edit of the configuration */
+export const importedFiles = (): string[] => [...imported.files]
+
+function note(path: string, generation: string): void {
+  if (generation !== imported.generation) Object.assign(imported, { generation, files: new Set() })
+  imported.files.add(path)
+}
+
 let registered = false
 
 /**
@@ -104,6 +117,7 @@ function stamp(url: string, generation: string, format: string | null | undefine
   const path = fileURLToPath(target)
   if (path.includes(`${sep}node_modules${sep}`) || OWN.some(dir => path.startsWith(dir)))
     return { url, format, shortCircuit: true }
+  note(path, generation)
   target.searchParams.set(STAMP, generation)
   // Without a package.json beside the file, Node would have to guess the format, and print a warning.
   return { url: target.href, format: format ?? FORMATS[extname(path)], shortCircuit: true }
@@ -143,11 +157,12 @@ export async function loadPluginFile(path: string, generation: number): Promise<
   if (path.includes(`${sep}node_modules${sep}`) && extension.endsWith('ts')) {
     throw new Error('Node does not run TypeScript inside node_modules; keep the file elsewhere')
   }
-  if (!statSync(path, { throwIfNoEntry: false })?.isFile())
-    throw new Error('there is no such file; the path is relative to the file that names it')
   const url = pathToFileURL(path)
   // A file of the gateway's own does not change while it runs: it is loaded once.
   const own = OWN.some(dir => path.startsWith(dir))
+  if (!own) note(path, String(generation))
+  if (!statSync(path, { throwIfNoEntry: false })?.isFile())
+    throw new Error('there is no such file; the path is relative to the file that names it')
   url.searchParams.set(STAMP, String(own ? 0 : generation))
   let module: Record<string, unknown>
   try {

@@ -512,3 +512,53 @@ test('a save that changes nothing builds nothing; a file whose fault is gone aga
   assert.deepEqual(await g.gateway.reload(), { applied: true, errors: [] })
   assert.notEqual(g.gateway.ingress.generation, generation)
 })
+
+test('an edit of a plugin file, or of what it imports, is a reload; a broken one leaves the chain as it was', async c => {
+  const own = await mkdtemp(join(tmpdir(), 'sluice-watched-'))
+  c.after(() => rm(own, { recursive: true, force: true }))
+  const text = (word: string) => writeFile(join(own, 'text.ts'), `export const word: string = '${word}'\n`)
+  const plugin = (header: string) =>
+    writeFile(
+      join(own, 'word.ts'),
+      `import { definePlugin } from 'sluice'
+import { word } from './text.ts'
+export default definePlugin({
+  name: 'word',
+  summary: 'Adds a header.',
+  create: () => ({ onResponseHead: (_, head) => void head.headers.set('${header}', word) }),
+})
+`,
+    )
+  await text('one')
+  await plugin('x-word')
+  const t = await startGateway({
+    yaml: url =>
+      defaultYaml(url, { extra: `plugins: ["${join(own, 'word.ts')}"]\n` }).replace(
+        'completions: [auth,',
+        'completions: [word, auth,',
+      ),
+    gateway: { watch: true },
+  })
+  try {
+    const header = async (name: string) => (await t.post('/v1/chat/completions', ask('hi'))).headers.get(name)
+    assert.equal(await header('x-word'), 'one')
+    await text('two')
+    await eventually(async () => (await header('x-word')) === 'two')
+
+    await writeFile(join(own, 'text.ts'), 'export const word: string = (\n')
+    await eventually(() =>
+      t.log.some(({ level, message }) => level === 'error' && /cannot load .*word\.ts/.test(message)),
+    )
+    const before = applied(t)
+    assert.equal(await header('x-word'), 'two')
+
+    await text('three')
+    await eventually(async () => (await header('x-word')) === 'three')
+    assert.ok(applied(t) > before)
+    await plugin('x-other')
+    await eventually(async () => (await header('x-other')) === 'three')
+    assert.equal(await header('x-word'), null)
+  } finally {
+    await t.close()
+  }
+})
