@@ -30,8 +30,8 @@ export interface LogSettings {
   level: string
   /** Write a provider's words about a request that it refused as faulty. Default true. */
   provider_words?: boolean
-  /** Write the messages of all errors, which may quote user data. */
-  bodies: boolean
+  /** Write the messages of all errors, which may quote user data. Left out: where the log is `private`. */
+  bodies?: boolean
 }
 
 export interface Log extends Logger {
@@ -50,11 +50,13 @@ export interface LogOptions {
   pretty?: boolean
   /** With colours; only together with `pretty`. */
   colour?: boolean
+  /** Its reader is whoever sends the requests, and nothing keeps it: development. */
+  private?: boolean
 }
 
 export function openLog(settings: LogSettings, options: LogOptions = {}): Log {
-  const { descriptor = 2, pretty = false, colour = false } = options
-  let { bodies, provider_words: words = true } = settings
+  const { descriptor = 2, pretty = false, colour = false, private: own = false } = options
+  let { bodies = own, provider_words: words = true } = settings
   // Written in the background: a slow reader of the log must not stall requests.
   const destination = pino.destination({ dest: descriptor, sync: false, minLength: 1, contentMode: 'buffer' })
   // Lines are grouped here, as bytes. The destination's own grouping measures all that it holds again with each line,
@@ -140,7 +142,7 @@ export function openLog(settings: LogSettings, options: LogOptions = {}): Log {
     configure(changed) {
       log.level = changed.level
       informs = log.isLevelEnabled('info')
-      bodies = changed.bodies
+      bodies = changed.bodies ?? own
       words = changed.provider_words ?? true
     },
     async close() {

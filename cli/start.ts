@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { DEMO_KEY_DIGEST } from '../config/accounts.ts'
 import type { GatewayConfig } from '../config/types.ts'
+import { isLoopback } from '../config/units.ts'
 import { systemClock } from '../core/tools/clock.ts'
 import { isLocal, LocalServer } from '../stores/local.ts'
 import { configFile, DEFAULT_CONFIG, ownCommand } from './arguments.ts'
@@ -49,6 +50,8 @@ export const start: Verb = {
     const log = openLog(config.log, {
       pretty: values.pretty,
       colour: process.stderr.isTTY && !process.env['NO_COLOR'],
+      // `docker run -t` has a terminal, too, and its output is kept: but nobody would reach a listener on loopback there.
+      private: process.stderr.isTTY && isLoopback(config.server.listen.host),
     })
     try {
       const serve = () => run(file, { log, watch: !values['no-watch'], worker, terminal, warn: worker === undefined })

@@ -775,10 +775,11 @@ export const log = object(
       true,
       'Write what a provider says when it refuses a request as faulty (400, 404, 413, 422): at most 1 KiB, without keys. It may quote a part of the prompt.',
     ),
-    bodies: flag(
-      false,
-      'Write the messages of all errors, those of plugins and providers too. They may quote prompts: for debugging only. Bodies are never written.',
-    ),
+    bodies: {
+      type: 'boolean',
+      description:
+        'Write the messages of all errors, those of plugins and providers too. They may quote prompts: for debugging only. Bodies are never written. Left out: only where the log goes to a terminal and the gateway listens on loopback, as while a plugin is written.',
+    },
   },
   [],
   { default: {}, description: 'Log lines, as JSON on standard error. A reload applies it.' },

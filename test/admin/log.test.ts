@@ -16,11 +16,15 @@ import { request } from './load.ts'
 const ROOT = join(import.meta.dirname, '../..')
 
 /** What these calls write. */
-async function written(options: LogOptions, use: (log: ReturnType<typeof openLog>) => unknown): Promise<string> {
+async function written(
+  options: LogOptions,
+  use: (log: ReturnType<typeof openLog>) => unknown,
+  settings = { level: 'debug', bodies: false } as Parameters<typeof openLog>[0],
+): Promise<string> {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-log-'))
   const descriptor = openSync(join(folder, 'log'), 'w')
   try {
-    const log = openLog({ level: 'debug', bodies: false }, { ...options, descriptor })
+    const log = openLog(settings, { ...options, descriptor })
     await use(log)
     await log.close()
     return readFileSync(join(folder, 'log'), 'utf8')
@@ -123,6 +127,27 @@ test('configure: level and messages of errors change for the lines that follow',
     ['third', 'info', undefined],
     ['third', 'warn', undefined],
   ])
+})
+
+test('messages of errors are left out by default, but for a log that nobody else reads', async () => {
+  for (const [own, bodies, shown] of [
+    [false, undefined, false],
+    [true, undefined, true],
+    [true, false, false],
+    [false, true, true],
+  ] as const) {
+    const settings = { level: 'info', ...(bodies !== undefined && { bodies }) }
+    const log = (log: ReturnType<typeof openLog>) => {
+      log.error({ err: new Error('the prompt') }, 'plugin failed')
+      log.configure(settings)
+      log.error({ err: new Error('the prompt') }, 'plugin failed')
+    }
+    const lines = (await written({ private: own }, log, settings)).trimEnd().split('\n')
+    assert.deepEqual(
+      lines.map(line => line.includes('the prompt')),
+      [shown, shown],
+    )
+  }
 })
 
 test('an error is told by type, code and place; its message only where the system wrote it, or bodies are asked for', () => {

@@ -169,7 +169,7 @@ test('an environment value is data, never YAML', async () => {
   const { config } = await loadText(small({ s: 'secret: "${SALT}"' }), {
     env: { SALT: '"\nlog: { bodies: true }\n# ' + 'x'.repeat(40) },
   })
-  assert.equal(config!.log.bodies, false)
+  assert.equal(config!.log.bodies, undefined)
   assert.ok(config!.secret.startsWith('"\nlog'))
 })
 
