@@ -11,7 +11,7 @@ import { sentTo, unfitFor } from '../../providers/structured-output.ts'
 import { FEATURES, type Feature } from '../../surfaces/described.ts'
 import { listed, surfaces } from '../../surfaces/index.ts'
 import expectedClients from '../../test/clients/expected.json' with { type: 'json' }
-import { markdown as clientsTable, type Outcomes } from '../../test/clients/table.ts'
+import { markdown as clientsTable, type Tried } from '../../test/clients/table.ts'
 
 const SURFACES = listed.map(({ name }) => name)
 const DIALECTS = Object.keys(dialects)
@@ -143,10 +143,10 @@ ${table(['feature', ...listed.map(({ title }) => title), ...DIALECTS], general)}
 
 ## Clients
 
-What \`npm run clients\` printed: SDKs, frameworks and agents as they come from their registries, in the versions of
-\`test/clients/\`, tried with a model on each dialect: C openai-chat, R openai-responses, M anthropic-messages,
-G gemini. *ok*, or the status of the error that the client got. What a client cannot do, and how it is set up, is in
-[clients](clients.md).
+What \`npm run clients\` printed: SDKs, frameworks and agents as they come from their registries, tried with a
+model on each dialect: C openai-chat, R openai-responses, M anthropic-messages, G gemini. *ok*, or the status of the
+error that the client got. What a client cannot do, and how it is set up, is in [clients](clients.md), and how to try
+the newest versions [every night](clients.md#every-night).
 
 - **JSON schemas and \`json_object\`** are refused on Chat Completions unless the operator allows them; rows with
   *translate* are tried where the operator does ([structured output](structured-output.md)). \`n\` above 1, penalties
@@ -154,7 +154,7 @@ G gemini. *ok*, or the status of the error that the client got. What a client ca
 - **llm-comply** runs where they are allowed. What it does not pass: *Chat: Reasoning Summary*, since \`reasoning\` is
   no member of Chat Completions, whose member is \`reasoning_effort\` (400 \`unknown_parameter\`).
 
-${clientsTable(expectedClients as Outcomes)}
+${clientsTable(expectedClients as Record<string, Tried>)}
 ## Models that take less
 
 Families are recognised by the upstream model's id. Any other id is taken to be a compatible server that knows every

@@ -1,14 +1,20 @@
 /** What `npm run clients` knows of a client: how it is installed, and how it is tried. */
 
-/** A client written in Python or Go: its program tries features on all models and prints a line of JSON for each. */
+import type { LedgerRow } from '../../core/ports/store.ts'
+
+/** A client written in Python, JavaScript or Go: its program tries features on all models and prints a line of JSON for each. */
 export interface ProgramClient {
   readonly name: string
   /** Files of this folder. The features of a program that says nothing are missing from the table. */
   readonly program: string
   /** The section of docs/clients.md with programs of this client, which are run too. */
   readonly recipe?: string
-  /** Packages with their versions, as pip takes them. Absent for Go, whose versions are in go.mod. */
+  /** Packages with their versions, as pip takes them, that of the client first. */
   readonly python?: readonly string[]
+  /** Packages with their versions, as npm takes them, that of the client first. */
+  readonly npm?: Readonly<Record<string, string>>
+  /** The module of a client in Go, whose version is in go/go.mod. */
+  readonly go?: string
 }
 
 /** An agent with a command line: it gets one task on each model, and does it by a tool of its own. */
@@ -36,8 +42,13 @@ export interface AgentRun {
   arguments(task: Task): readonly string[]
   /** The arguments of commands that are run before it, in the same home: the earlier turns of a session. */
   earlier?(task: Task): readonly (readonly string[])[]
-  /** Looks at what the agent left in its home. @returns what is wrong with it */
-  check?(home: string): string | undefined
+  /**
+   * Looks at what the agent left in its home, and at the rows of its requests.
+   * @returns what is wrong with it
+   */
+  check?(home: string, rows: readonly LedgerRow[]): string | undefined
+  /** True: what it cost is printed, by the agents of the session. */
+  readonly bill?: boolean
   environment?(task: Task): Readonly<Record<string, string>>
   /** Files of settings, by their path below the home folder. */
   files?(task: Task): Readonly<Record<string, string>>

@@ -41,8 +41,29 @@ export const PROGRAMS: readonly ProgramClient[] = [
     python: ['instructor[anthropic]==1.17.0'],
   },
   { name: 'LiteLLM', recipe: 'LiteLLM', program: 'litellm_client.py', python: ['litellm==1.110.2', 'mcp==2.3.0'] },
-  { name: 'openai-go', program: 'openai' },
-  { name: 'anthropic-sdk-go', program: 'anthropic' },
+  {
+    name: 'AI SDK',
+    program: 'ai_sdk.mjs',
+    npm: {
+      ai: '7.0.173',
+      '@ai-sdk/openai': '4.0.118',
+      '@ai-sdk/anthropic': '4.0.105',
+      '@ai-sdk/openai-compatible': '3.0.92',
+    },
+  },
+  {
+    name: 'Mastra',
+    recipe: 'Mastra',
+    program: 'mastra.mjs',
+    npm: {
+      '@mastra/core': '1.71.0',
+      '@ai-sdk/openai': '4.0.118',
+      '@ai-sdk/anthropic': '4.0.105',
+      zod: '4.6.7',
+    },
+  },
+  { name: 'openai-go', program: 'openai', go: 'github.com/openai/openai-go/v3' },
+  { name: 'anthropic-sdk-go', program: 'anthropic', go: 'github.com/anthropics/anthropic-sdk-go' },
   { name: 'llm-comply', program: 'llm_comply.py', python: ['llm-comply==0.5.0'] },
 ]
 

@@ -47,6 +47,7 @@ const structured: AgentRun = {
  */
 const compacted: AgentRun = {
   ...run('two compactions, then a turn with a tool', false),
+  bill: true,
   earlier: () => [
     [...EXEC, 'Tell me something. [[sim: tokens 6000]]'],
     [...EXEC, 'resume', '--last', 'Tell me more. [[sim: tokens 6000]]'],

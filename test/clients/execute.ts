@@ -1,5 +1,6 @@
 /** Runs the program of a client. */
 import { spawn } from 'node:child_process'
+import { readdirSync, readFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import type { Installed } from './install.ts'
 
@@ -31,6 +32,19 @@ export async function execute(
     child.once('close', resolve)
   })
   return { out, err, code }
+}
+
+/** Kills what an agent left running, such as a server of its own, which would still write into its home. */
+export function endAll(home: string): void {
+  if (process.platform !== 'linux') return
+  for (const id of readdirSync('/proc').filter(name => /^\d+$/.test(name))) {
+    try {
+      if (readFileSync(`/proc/${id}/environ`, 'latin1').split('\0').includes(`HOME=${home}`))
+        process.kill(Number(id), 'SIGKILL')
+    } catch {
+      // It has ended meanwhile.
+    }
+  }
 }
 
 /** An environment without keys and proxies of whoever runs this. */

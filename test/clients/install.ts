@@ -11,6 +11,8 @@ import type { AgentClient, ProgramClient } from './client.ts'
 export const CACHE = process.env['SLUICE_CLIENTS'] ?? join(tmpdir(), 'sluice-clients')
 /** Resolves and installs in seconds what pip needs minutes for. */
 const UV = 'uv==0.13.9'
+/** The day of the newest versions. A run that began before midnight hands it on to its second process. */
+const TODAY = (process.env['SLUICE_CLIENTS_DAY'] ??= new Date().toISOString().slice(0, 10))
 /** A client that is not installed after this many milliseconds is left out. */
 const TIMEOUT = 300_000
 
@@ -21,22 +23,40 @@ export class NotInstalled extends Error {}
 export interface Installed {
   readonly command: readonly string[]
   readonly path: string
+  /** The version of its first package. */
+  readonly version: string
 }
 
-/** @throws NotInstalled */
-export function install(client: ProgramClient | AgentClient): Installed {
+/**
+ * @param newest the newest versions of its packages, not those of the list; they are kept for a day
+ * @throws NotInstalled
+ */
+export function install(client: ProgramClient | AgentClient, newest = false): Installed {
   if (client.python) {
     const interpreter = 'interpreter' in client ? client.interpreter : undefined
-    const bin = join(installPython(client.name, client.python, interpreter), 'bin')
-    if ('command' in client) return { command: [join(bin, client.command)], path: bin }
-    return { command: [join(bin, 'python'), join(import.meta.dirname, client.program)], path: bin }
+    const bin = join(installPython(client.name, client.python, { interpreter, newest }), 'bin')
+    const python = join(bin, 'python')
+    const name = /^[\w.-]+/.exec(client.python[0]!)![0]
+    const version = run([python, '-c', `import importlib.metadata as m; print(m.version('${name}'))`], name)
+    const command =
+      'command' in client ? [join(bin, client.command)] : [python, join(import.meta.dirname, client.program)]
+    return { command, path: bin, version }
   }
-  if ('command' in client) {
-    const bin = join(installNpm(client.name, client.npm!), 'node_modules', '.bin')
-    return { command: [join(bin, client.command)], path: bin }
+  if (client.npm) {
+    const folder = installNpm(client.name, client.npm, newest)
+    const bin = join(folder, 'node_modules', '.bin')
+    const { version } = JSON.parse(
+      readFileSync(join(folder, 'node_modules', Object.keys(client.npm)[0]!, 'package.json'), 'utf8'),
+    )
+    if ('command' in client) return { command: [join(bin, client.command)], path: bin, version }
+    // A module finds its packages from the folder in which it is.
+    for (const file of [client.program, 'kit.mjs']) cpSync(join(import.meta.dirname, file), join(folder, file))
+    return { command: [process.execPath, join(folder, client.program)], path: bin, version }
   }
-  const folder = ofGo()
-  return { command: [join(folder, 'program'), client.program], path: folder }
+  const { go, program } = client as ProgramClient
+  const folder = ofGo(newest)
+  const [, version] = new RegExp(`^\\s${go} v(\\S+)`, 'm').exec(readFileSync(join(folder, 'go.mod'), 'utf8'))!
+  return { command: [join(folder, 'program'), program], path: folder, version: version! }
 }
 
 /**
@@ -45,18 +65,23 @@ export function install(client: ProgramClient | AgentClient): Installed {
  * @returns the folder of the environment
  * @throws NotInstalled
  */
-export function installPython(name: string, packages: readonly string[], interpreter?: string): string {
-  return once(name, packages.join(' '), folder => {
+export function installPython(
+  name: string,
+  packages: readonly string[],
+  { interpreter, newest = false }: { interpreter?: string | undefined; newest?: boolean } = {},
+): string {
+  const wanted = newest ? packages.map(text => text.replace(/==.*/, '')) : packages
+  return once(name, wanted.join(' '), newest, folder => {
     const version = interpreter === undefined ? [] : ['--no-python-downloads', '--python', interpreter]
     run([uv(), 'venv', '--quiet', ...version, folder], name)
-    run([uv(), 'pip', 'install', '--quiet', '--python', join(folder, 'bin', 'python'), ...packages], name)
+    run([uv(), 'pip', 'install', '--quiet', '--python', join(folder, 'bin', 'python'), ...wanted], name)
   })
 }
 
 function uv(): string {
   const python = findProgram(['python3'])
   if (python === undefined) throw new NotInstalled('there is no python3: apt-get install -y python3-venv')
-  const folder = once('uv', UV, folder => {
+  const folder = once('uv', UV, false, folder => {
     run([python, '-m', 'venv', folder], 'a virtual environment (apt-get install -y python3-venv)')
     run([join(folder, 'bin', 'pip'), 'install', '--quiet', UV], UV)
   })
@@ -68,9 +93,10 @@ function uv(): string {
  * @returns the folder
  * @throws NotInstalled
  */
-export function installNpm(name: string, packages: Readonly<Record<string, string>>): string {
-  const manifest = JSON.stringify({ private: true, dependencies: packages })
-  return once(name, manifest, folder => {
+export function installNpm(name: string, packages: Readonly<Record<string, string>>, newest = false): string {
+  const dependencies = newest ? Object.fromEntries(Object.keys(packages).map(name => [name, 'latest'])) : packages
+  const manifest = JSON.stringify({ private: true, dependencies })
+  return once(name, manifest, newest, folder => {
     mkdirSync(folder, { recursive: true })
     writeFileSync(join(folder, 'package.json'), manifest)
     run(['npm', 'install', '--no-audit', '--no-fund', '--silent'], name, folder)
@@ -78,23 +104,27 @@ export function installNpm(name: string, packages: Readonly<Record<string, strin
 }
 
 /** Both Go clients are one program. */
-function ofGo(): string {
+function ofGo(newest: boolean): string {
   const go = findProgram(['go'])
   if (go === undefined) throw new NotInstalled('there is no go: apt-get install -y golang-go, version 1.24 or later')
   const source = join(import.meta.dirname, 'go')
   const version = ['main.go', 'go.mod'].map(file => readFileSync(join(source, file), 'utf8')).join('')
-  return once('go', version, folder => {
+  return once('go', version, newest, folder => {
     cpSync(source, folder, { recursive: true })
+    const modules = [...version.matchAll(/^\s(\S+) v\S+$/gm)].map(([, name]) => `${name}@latest`)
+    if (newest) run([go, 'get', ...modules], 'the newest Go clients', folder)
     run([go, 'build', '-o', 'program', '.'], 'the Go clients', folder)
   })
 }
 
 /** The folder of an installation, made unless this very one is there already. */
-function once(name: string, what: string, make: (folder: string) => void): string {
-  const digest = createHash('sha256').update(what).digest('hex').slice(0, 10)
-  const folder = join(CACHE, `${name.toLowerCase().replace(/\W+/g, '-')}-${digest}`)
+function once(name: string, packages: string, newest: boolean, make: (folder: string) => void): string {
+  const what = newest ? `${packages} of ${TODAY}` : packages
+  // The newest of today take the place of yesterday's.
+  const last = newest ? 'newest' : createHash('sha256').update(what).digest('hex').slice(0, 10)
+  const folder = join(CACHE, `${name.toLowerCase().replace(/\W+/g, '-')}-${last}`)
   const done = join(folder, '.installed')
-  if (existsSync(done)) return folder
+  if (existsSync(done) && readFileSync(done, 'utf8') === what) return folder
   console.error(`installing ${name} into ${folder}`)
   rmSync(folder, { recursive: true, force: true })
   mkdirSync(CACHE, { recursive: true })
@@ -103,9 +133,10 @@ function once(name: string, what: string, make: (folder: string) => void): strin
   return folder
 }
 
-function run([program, ...args]: readonly string[], what: string, cwd?: string): void {
-  const { status, error, stderr } = spawnSync(program!, args, { cwd, timeout: TIMEOUT, encoding: 'utf8' })
-  if (status === 0) return
+/** @returns what the program printed */
+function run([program, ...args]: readonly string[], what: string, cwd?: string): string {
+  const { status, error, stdout, stderr } = spawnSync(program!, args, { cwd, timeout: TIMEOUT, encoding: 'utf8' })
+  if (status === 0) return stdout.trim()
   const why = error?.message ?? stderr.trim().split('\n').slice(-3).join(' ')
   throw new NotInstalled(`${what} could not be installed: ${why}`)
 }

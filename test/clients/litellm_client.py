@@ -73,7 +73,7 @@ def _(model):
 
 
 # It takes a 403 for a refusal that may end, whatever the headers say.
-ROUTER_REPEATS = ["model_not_available", "streaming_not_available"]
+ROUTER_REPEATS = ["address_not_allowed", "model_not_available", "streaming_not_available"]
 
 
 @feature("errors: Router sends again what may succeed")

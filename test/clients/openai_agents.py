@@ -47,9 +47,9 @@ class City(BaseModel):
     city: str
 
 
-@feature("output_type (JSON schema)")
+@feature("Chat: output_type (JSON schema)")
 async def _(model):
-    await Runner.run(agent(OpenAIResponsesModel, model, output_type=City), "Hello")
+    await Runner.run(agent(OpenAIChatCompletionsModel, model, output_type=City), "Hello")
 
 
 for name, kind in KINDS.items():

@@ -4,6 +4,7 @@
  *
  *   npm run clients                    all of them
  *   npm run clients -- codex llm       those that are named
+ *   npm run clients -- --newest        their newest versions of today, not those of the list
  *   npm run clients -- --update        writes what came out into expected.json; then npm run generate
  *
  * Clients are installed into a folder outside of the checkout. One that can't be installed is named and left out. They
@@ -20,13 +21,15 @@ import { dirname, join } from 'node:path'
 import { parse, stringify } from 'yaml'
 import { buildGateway, type Gateway } from '../../cli/gateway.ts'
 import { ERRORS } from '../../core/canon/errors.ts'
+import type { LedgerRow } from '../../core/ports/store.ts'
+import { billOf, TAGS } from './bill.ts'
 import { type AgentClient, type AgentRun, CONTENT, MADE, type ProgramClient, type Result } from './client.ts'
 import { AGENTS, PROGRAMS } from './clients.ts'
-import { environmentOf, execute, type Ran, TIMEOUT } from './execute.ts'
+import { endAll, environmentOf, execute, type Ran, TIMEOUT } from './execute.ts'
 import { CACHE, type Installed, install, NotInstalled } from './install.ts'
 import { recipe } from './recipes.ts'
 import { BY_STATUS_ALONE, CODES, ONE_OF_EACH, Refusals } from './refusals.ts'
-import { compare, MODELS, markdown, type Outcomes, outcomesOf } from './table.ts'
+import { compare, MODELS, markdown, type Outcomes, outcomesOf, type Tried } from './table.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const EXPECTED = join(import.meta.dirname, 'expected.json')
@@ -62,7 +65,7 @@ function outside(): void {
 /** The installation of a client; undefined, and a line that names it, when there is none. */
 function tried(client: ProgramClient | AgentClient): Installed | undefined {
   try {
-    return install(client)
+    return install(client, args.includes('--newest'))
   } catch (error) {
     if (!(error instanceof NotInstalled)) throw error
     console.error(`! ${client.name} is left out: ${error.message}`)
@@ -83,15 +86,16 @@ async function inside(): Promise<void> {
     writeFileSync(file, configuration(structured))
     const gateway = await buildGateway(file, { log, watch: false, listen: { port: 0 }, admin: false })
     started.push(gateway)
-    return gateway.address
+    return gateway
   }
-  const expected = JSON.parse(readFileSync(EXPECTED, 'utf8')) as Outcomes
-  const found: Outcomes = {}
+  const expected = JSON.parse(readFileSync(EXPECTED, 'utf8')) as Record<string, Tried>
+  const found: Record<string, Tried> = {}
+  const day = new Date().toISOString().slice(0, 10)
   try {
-    const url = await start('plain', false)
-    refusals = await Refusals.listen(url)
-    const addresses = { url, objects: await start('structured', true), refusals }
-    await fetch(`${addresses.url}/v1/responses`, {
+    const plain = await start('plain', false)
+    refusals = await Refusals.listen(plain.address)
+    const addresses = { plain, objects: await start('structured', true), refusals }
+    await fetch(`${plain.address}/v1/responses`, {
       method: 'POST',
       headers: { 'content-type': 'application/json', authorization: `Bearer ${SPENT_KEY}` },
       body: JSON.stringify({ model: MODELS.C, input: 'The only request of the day.' }),
@@ -99,16 +103,18 @@ async function inside(): Promise<void> {
     for (const client of chosen) {
       const installed = tried(client)
       if (!installed) continue
-      console.error(`trying ${client.name}`)
+      console.error(`trying ${client.name} ${installed.version}`)
       const results =
         'command' in client
           ? await agentResults(client, installed, addresses)
           : await programResults(client, installed, addresses)
-      const outcomes = (found[client.name] = outcomesOf(results))
+      const features = outcomesOf(results)
+      found[client.name] = { version: installed.version, day, features }
       for (const { feature, model, outcome, detail } of results) {
-        if (outcome === 'ok' || outcomes[feature] === expected[client.name]?.[feature]) continue
+        if (outcome === 'ok' || features[feature] === expected[client.name]?.features[feature]) continue
         console.error(`  ${feature}, ${model}: ${outcome}\n${detail.replace(/^/gm, '    ')}`)
       }
+      if (args.includes('--update')) write({ ...expected, ...found })
     }
   } finally {
     refusals?.close()
@@ -117,24 +123,28 @@ async function inside(): Promise<void> {
     writeFileSync(join(CACHE, 'gateway.log'), said.join('\n') + '\n')
   }
   console.log(markdown(found))
-  if (args.includes('--update')) {
-    // In the order of the list, and what did not run keeps its rows.
-    const all = { ...expected, ...found }
-    const ordered = every.filter(({ name }) => all[name]).map(({ name }) => [name, all[name]])
-    writeFileSync(EXPECTED, JSON.stringify(Object.fromEntries(ordered), null, 2) + '\n')
-    return
-  }
-  const { regressions, gains } = compare(expected, found)
+  if (args.includes('--update')) return
+  const { regressions, gains } = compare(outcomesBy(expected), outcomesBy(found))
   for (const line of gains) console.log(`better: ${line}`)
   for (const line of regressions) console.log(`WORSE: ${line}`)
   if (gains.length > 0) console.log('npm run clients -- --update writes what is better into expected.json')
   process.exitCode = regressions.length > 0 ? 1 : 0
 }
 
+/** Writes them in the order of the list. What did not run keeps its rows. */
+function write(all: Readonly<Record<string, Tried>>): void {
+  const ordered = every.filter(({ name }) => all[name]).map(({ name }) => [name, all[name]])
+  writeFileSync(EXPECTED, JSON.stringify(Object.fromEntries(ordered), null, 2) + '\n')
+}
+
+function outcomesBy(clients: Record<string, Tried>): Outcomes {
+  return Object.fromEntries(Object.entries(clients).map(([name, { features }]) => [name, features]))
+}
+
 interface Addresses {
-  readonly url: string
-  /** Of the gateway that has `structured_output: translate`. */
-  readonly objects: string
+  readonly plain: Gateway
+  /** Has `structured_output: translate`. */
+  readonly objects: Gateway
   /** Before the first one. */
   readonly refusals: Refusals
 }
@@ -147,6 +157,8 @@ function configuration(structured: boolean): string {
     const auth = entries.indexOf('auth')
     if (auth !== -1) entries[auth] = { auth: { x_api_key: true } }
     const validation = entries.indexOf('validation')
+    const capture = entries.indexOf('usage-capture')
+    if (capture !== -1) entries[capture] = { 'usage-capture': { tags: TAGS } }
     if (structured && validation !== -1) entries[validation] = { validation: { structured_output: 'translate' } }
   }
   config.providers = {}
@@ -157,7 +169,7 @@ function configuration(structured: boolean): string {
     config.models[model] = {
       aliases: FAMILIES.map(family => family + model),
       context_window: 400_000,
-      max_output_tokens: 64_000,
+      max_output_tokens: 128_000,
       price: { input: 1.25, output: 10 },
       backends: [{ provider: dialect, model: 'sim-large' }],
     }
@@ -173,12 +185,13 @@ function configuration(structured: boolean): string {
 }
 
 async function programResults(client: ProgramClient, installed: Installed, addresses: Addresses): Promise<Result[]> {
-  const { url, objects, refusals } = addresses
+  const { plain, objects, refusals } = addresses
+  const url = plain.address
   const home = mkdtempSync(join(tmpdir(), 'sluice-client-'))
   const environment = {
     ...environmentOf(installed, home),
     SLUICE_URL: url,
-    SLUICE_OBJECTS_URL: objects,
+    SLUICE_OBJECTS_URL: objects.address,
     SLUICE_REFUSALS_URL: refusals.url,
     SLUICE_REFUSED: CODES.join(),
     SLUICE_KEY: KEY,
@@ -189,12 +202,15 @@ async function programResults(client: ProgramClient, installed: Installed, addre
   const lines = out.split('\n').filter(line => line.startsWith('{"'))
   if (lines.length === 0) console.error(err)
   const results = lines.map(line => JSON.parse(line) as Result)
-  const [python] = installed.command
+  const [interpreter] = installed.command
+  const [language, how, cwd] = client.npm
+    ? ['js', ['--input-type=module', '-e'], dirname(installed.command[1]!)]
+    : ['python', ['-c'], home]
   for (const model of client.recipe === undefined ? [] : Object.values(MODELS)) {
-    const programs = recipe(client.recipe!, { url, key: KEY, model }, 'python')
+    const programs = recipe(client.recipe!, { url, key: KEY, model }, language)
     let [outcome, detail] = ['ok', '']
     for (const program of programs) {
-      const { out, err, code } = await execute([python!, '-c', program], home, environment)
+      const { out, err, code } = await execute([interpreter!, ...how, program], cwd, environment)
       if (code !== 0 || out.trim() === '') [outcome, detail] = ['failed', err.slice(-2000)]
     }
     results.push({ feature: 'its recipe', model, outcome: programs.length > 0 ? outcome : 'missing', detail })
@@ -206,8 +222,21 @@ async function programResults(client: ProgramClient, installed: Installed, addre
 async function agentResults(client: AgentClient, installed: Installed, addresses: Addresses): Promise<Result[]> {
   const results: Result[] = []
   for (const run of client.runs) {
-    const url = run.structured ? addresses.objects : addresses.url
-    for (const model of Object.values(MODELS)) results.push(await oneTask(run, model, installed, url))
+    const gateway = run.structured ? addresses.objects : addresses.plain
+    for (const model of Object.values(MODELS)) {
+      const since = Date.now()
+      const rows = async () => {
+        await gateway.store.ledger.flush()
+        return gateway.store.ledger.query({ since })
+      }
+      results.push(await oneTask(run, model, installed, gateway.address, rows))
+      if (run.bill)
+        console.error(
+          `  ${run.feature}, ${model}\n${billOf(await rows())
+            .join('\n')
+            .replace(/^/gm, '    ')}`,
+        )
+    }
   }
   if (client.refused)
     results.push(...(await refusedResults(client.name, client.refused, installed, addresses.refusals)))
@@ -223,7 +252,14 @@ async function refusedResults(
 ): Promise<Result[]> {
   const failed: string[] = []
   for (const code of ONE_OF_EACH.filter(code => !BY_STATUS_ALONE.includes(code))) {
-    const { outcome, detail } = await oneTask(run, MODELS.C, installed, `${refusals.url}/${client}/${code}`, 60_000)
+    const { outcome, detail } = await oneTask(
+      run,
+      MODELS.C,
+      installed,
+      `${refusals.url}/${client}/${code}`,
+      undefined,
+      60_000,
+    )
     if (ERRORS[code].retriable && outcome !== 'ok') failed.push(`${code}: ${detail}`)
   }
   const detail = [...refusals.faults(client), ...failed].join('\n')
@@ -236,6 +272,7 @@ async function oneTask(
   model: string,
   installed: Installed,
   url: string,
+  rows: () => Promise<LedgerRow[]> = async () => [],
   timeout = TIMEOUT,
 ): Promise<Result> {
   const home = mkdtempSync(join(tmpdir(), 'sluice-client-'))
@@ -258,7 +295,8 @@ async function oneTask(
   try {
     made = readFileSync(join(folder, MADE), 'utf8').trim()
   } catch {}
-  const wrong = code === 0 ? run.check?.(home) : undefined
+  endAll(home)
+  const wrong = code === 0 ? run.check?.(home, await rows()) : undefined
   rmSync(home, { recursive: true, force: true })
   const ok = code === 0 && made === (run.content ?? CONTENT) && wrong === undefined
   const detail = `exit code ${code}, ${MADE} has '${made}'${wrong ? `, ${wrong}` : ''}\n${(out + err).slice(-3000)}`

@@ -10,7 +10,11 @@ test('outcomes have one word where all models agree, and say which did not answe
   results.push(result('n=2', MODELS.C, '400'), result('n=2', MODELS.M, 'ok'))
   const outcomes = outcomesOf(results)
   assert.deepEqual(outcomes, { plain: 'ok', 'n=2': '400 missing ok missing' })
-  assert.match(markdown({ one: outcomes }), /^\| one \| plain \| ok \| ok \| ok \| ok \|\n\| one \| n=2 \| 400 \|/m)
+  const one = { version: '1.2', day: '2026-11-27', features: outcomes }
+  assert.match(
+    markdown({ one }),
+    /^\| one \| 1\.2, 2026-11-27 \| plain \| ok \| ok \| ok \| ok \|\n\| one \| 1\.2, 2026-11-27 \| n=2 \| 400 \|/m,
+  )
 })
 
 test('worse than expected is a regression, better is not, and a client that did not run is neither', () => {

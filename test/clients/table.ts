@@ -10,6 +10,14 @@ export const MODELS = {
 } as const
 const COLUMNS = Object.keys(MODELS) as (keyof typeof MODELS)[]
 
+/** What `expected.json` has of a client: the version and the day of its last run, and what came out. */
+export interface Tried {
+  version: string
+  /** YYYY-MM-DD, UTC. */
+  day: string
+  features: Record<string, string>
+}
+
 /** Outcomes by client and feature: one word where all models agree, else one for each column. */
 export type Outcomes = Record<string, Record<string, string>>
 
@@ -55,9 +63,12 @@ export function compare(expected: Outcomes, found: Outcomes): { regressions: str
 }
 
 /** The table as Markdown: a row for each set of features of a client that have the same outcomes. */
-export function markdown(outcomes: Outcomes): string {
-  const lines = [`| client | feature | ${COLUMNS.join(' | ')} |`, `| --- | --- |${' --- |'.repeat(COLUMNS.length)}`]
-  for (const [client, features] of Object.entries(outcomes)) {
+export function markdown(clients: Readonly<Record<string, Tried>>): string {
+  const lines = [
+    `| client | version, day | feature | ${COLUMNS.join(' | ')} |`,
+    `| --- | --- | --- |${' --- |'.repeat(COLUMNS.length)}`,
+  ]
+  for (const [client, { version, day, features }] of Object.entries(clients)) {
     const rows = new Map<string, string[]>()
     for (const [feature, outcome] of Object.entries(features)) {
       const same = rows.get(outcome)
@@ -65,7 +76,7 @@ export function markdown(outcomes: Outcomes): string {
       else rows.set(outcome, [feature])
     }
     for (const [outcome, same] of rows)
-      lines.push(`| ${client} | ${same.join('; ')} | ${cellsOf(outcome).join(' | ')} |`)
+      lines.push(`| ${client} | ${version}, ${day} | ${same.join('; ')} | ${cellsOf(outcome).join(' | ')} |`)
   }
   return lines.join('\n') + '\n'
 }
