@@ -375,9 +375,10 @@ describe('docs/plugins.md', () => {
   const plugins = () => blocks.filter(block => block.language === 'ts' && !block.name.endsWith('.test.ts'))
 
   test('every block is of a kind that is run here', () => {
-    assert.deepEqual([...new Set(blocks.map(b => b.language))].sort(), ['sh', 'ts', 'yaml'])
+    assert.deepEqual([...new Set(blocks.map(b => b.language))].sort(), ['sh', 'text', 'ts', 'yaml'])
     assert.ok(plugins().length >= 5)
-    for (const block of blocks) if (block.language !== 'sh') assert.notEqual(block.name, '', block.text)
+    for (const block of blocks)
+      if (!['sh', 'text'].includes(block.language)) assert.notEqual(block.name, '', block.text)
   })
 
   test('every plugin runs in a pipeline, streamed and buffered', async () => {
@@ -418,6 +419,61 @@ describe('docs/plugins.md', () => {
       await (await held).body!.cancel()
     } finally {
       await t.close()
+    }
+  })
+
+  test('the parts of a conversation are those that the page lists, and it shows how a request is parsed', async () => {
+    const page = await readFile(join(ROOT, 'docs/plugins.md'), 'utf8')
+    const section = page.slice(page.indexOf('## What a conversation holds'), page.indexOf('## Changing the request'))
+    const source = await readFile(join(ROOT, 'core/canon/conversation.ts'), 'utf8')
+    const union = /^export type Part =\n((?: {2}\| \w+\n)+)/m.exec(source)![1]!
+    const kinds = [...union.matchAll(/\w+/g)].map(
+      ([name]) => new RegExp(`interface ${name} {\n  type: '(\\w+)'`).exec(source)![1],
+    )
+    const rows = [...section.matchAll(/^\| `(\w+)` \|/gm)].map(([, kind]) => kind)
+    assert.deepEqual(rows.toSorted(), kinds.toSorted())
+
+    const shown = blocks.find(block => block.language === 'text' && block.text.startsWith('system '))!.text
+    const { system, turns } = new Function(
+      `return { ${shown.replace(/^system /, 'system:').replace(/^turns /m, ', turns:')} }`,
+    )()
+    const { surfaces } = await import('../../surfaces/index.ts')
+    const bare = (value: unknown): unknown =>
+      JSON.parse(JSON.stringify(value, (key, inner) => (key === 'path' ? undefined : inner)))
+    const call = { name: 'weather', arguments: '{"city":"Oslo"}' }
+    const bodies: Record<string, object> = {
+      chat: {
+        messages: [
+          { role: 'system', content: 'Be brief.' },
+          { role: 'user', content: 'Weather in Oslo?' },
+          { role: 'assistant', tool_calls: [{ id: 'call_1', type: 'function', function: call }] },
+          { role: 'tool', tool_call_id: 'call_1', content: 'rain' },
+        ],
+      },
+      responses: {
+        instructions: 'Be brief.',
+        input: [
+          { role: 'user', content: 'Weather in Oslo?' },
+          { type: 'function_call', call_id: 'call_1', ...call },
+          { type: 'function_call_output', call_id: 'call_1', output: 'rain' },
+        ],
+      },
+      messages: {
+        max_tokens: 10,
+        system: 'Be brief.',
+        messages: [
+          { role: 'user', content: 'Weather in Oslo?' },
+          {
+            role: 'assistant',
+            content: [{ type: 'tool_use', id: 'call_1', name: 'weather', input: { city: 'Oslo' } }],
+          },
+          { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'call_1', content: 'rain' }] },
+        ],
+      },
+    }
+    for (const [name, body] of Object.entries(bodies)) {
+      const parsed = surfaces[name as 'chat']!.parse({ model: 'm', ...body } as never)
+      assert.deepEqual(bare({ system: parsed.system, turns: parsed.turns }), { system, turns }, name)
     }
   })
 
