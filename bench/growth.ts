@@ -79,14 +79,14 @@ async function main(): Promise<number> {
   const upstream = await startUpstream()
   for (const dimension of dimensions) {
     if (only && !only.includes(dimension.name)) continue
-    results.growth[dimension.name] = await grow(dimension, upstream)
+    results.growth[dimension.name] = { ...(await grow(dimension, upstream)), ...(only && { day: today() }) }
     console.log(`\n${summary(dimension.name, results.growth[dimension.name]!)}`)
   }
   if (!only || only.includes('model')) results.basis = await basis(upstream)
   await upstream.stop()
   console.log(`\n${Math.round((performance.now() - began) / 1000)} s`)
   if (values.quick) return 0
-  Object.assign(results, { machine, node: process.version, day: today() })
+  if (!only) Object.assign(results, { machine, node: process.version, day: today() })
   writeFileSync(
     RESULT,
     `${JSON.stringify(results, (_, value) => (typeof value === 'number' ? Number(value.toPrecision(4)) : value), 2)}\n`,

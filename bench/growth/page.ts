@@ -7,6 +7,8 @@ export interface Growth {
   points: { n: number; micros: number; mib: number }[]
   cpu: Fit
   memory: Fit
+  /** YYYY-MM-DD, where it was measured without the others (`--only`). */
+  day?: string
 }
 
 /** What a request costs a gateway on Redis, and the Redis server, in microseconds of CPU time. */
@@ -44,9 +46,10 @@ const verdict = ({ verdict, exponent, growth }: Fit): string =>
   verdict === 'flat' ? `flat (× ${show(growth)})` : `${verdict}, exponent ${exponent.toFixed(2)} (× ${show(growth)})`
 
 /** The table of one dimension. */
-export function summary(name: string, { points, cpu, memory }: Growth): string {
+export function summary(name: string, { points, cpu, memory, day }: Growth): string {
   const rows = points.map(({ n, micros, mib }) => [n.toLocaleString('en'), show(micros), show(mib)])
   const lines = [`CPU time: ${verdict(cpu)}.`, `Memory: ${verdict(memory)}.`]
+  if (day !== undefined) lines.push(`Measured by itself on ${day}.`)
   return `${table([name, 'CPU µs/request', 'memory MiB'], rows)}\n\n${lines.join(' ')}`
 }
 
