@@ -3,6 +3,7 @@ import type { GatewayError } from '../canon/errors.ts'
 import type { StreamEvent } from '../canon/events.ts'
 import type {
   CallControl,
+  CallFacts,
   CallFault,
   CallSink,
   Send,
@@ -12,6 +13,7 @@ import type {
   WireHeaders,
   WireRequest,
 } from '../ports/call.ts'
+import type { Slot } from '../tools/slot.ts'
 
 /** A sink that passes everything on. A layer extends it, and overrides what it looks at or changes. */
 export class SinkAround implements CallSink {
@@ -74,6 +76,47 @@ export class HandlerAround implements WireHandler {
   }
   onResponseError(control: WireControl | null, error: Error): void {
     this.handler.onResponseError(control, error)
+  }
+}
+
+/**
+ * The facts of an exchange for a call of a layer's own, which fills slots of its own. A layer extends it where its call
+ * may see less, or runs on when the exchange has settled.
+ */
+export class FactsAround implements CallFacts {
+  protected readonly facts: CallFacts
+  readonly #own = new Map<Slot<any>, unknown>()
+  constructor(facts: CallFacts) {
+    this.facts = facts
+  }
+  /** Whether `peek` finds what the exchange has in this slot. */
+  protected sees(_: Slot<any>): boolean {
+    return true
+  }
+  get id(): string {
+    return this.facts.id
+  }
+  get incoming(): CallFacts['incoming'] {
+    return this.facts.incoming
+  }
+  get surface(): CallFacts['surface'] {
+    return this.facts.surface
+  }
+  get clock(): CallFacts['clock'] {
+    return this.facts.clock
+  }
+  get<T>(slot: Slot<T>): T {
+    return this.#own.has(slot) ? (this.#own.get(slot) as T) : this.facts.get(slot)
+  }
+  peek<T>(slot: Slot<T>): T | undefined {
+    if (this.#own.has(slot)) return this.#own.get(slot) as T
+    return this.sees(slot) ? this.facts.peek(slot) : undefined
+  }
+  set<T>(slot: Slot<T>, value: T): void {
+    this.#own.set(slot, value)
+  }
+  defer(release: () => void): void {
+    this.facts.defer(release)
   }
 }
 

@@ -11,6 +11,7 @@
  */
 import { createHash } from 'node:crypto'
 import { type Conversation, conversation, definePlugin, type Exchange, slot } from 'sluice'
+import { BACKEND, faultsOfBackend } from './shared/model-backend.ts'
 
 interface Options {
   backend: string
@@ -30,11 +31,7 @@ export default definePlugin<Options, 'models'>({
     additionalProperties: false,
     required: ['backend', 'share'],
     properties: {
-      backend: {
-        type: 'string',
-        minLength: 1,
-        description: 'A backend of `models`, as PROVIDER/MODEL.',
-      },
+      backend: BACKEND,
       share: { type: 'number', minimum: 0, maximum: 1, description: 'The share that it gets: 0.05 is one in twenty.' },
       by: {
         enum: ['conversation', 'key', 'organization'],
@@ -48,11 +45,7 @@ export default definePlugin<Options, 'models'>({
   aboveTerminal: true,
   dryRun: 'safe',
   uses: ['models'],
-  check({ backend }, { models }) {
-    const known = Object.values(models).flatMap(({ backends }) => backends.map(({ id }) => id))
-    if (known.includes(backend)) return []
-    return [`no model has the backend '${backend}'; backends: ${[...new Set(known)].join(', ')}`]
-  },
+  check: ({ backend }, { models }) => faultsOfBackend(backend, models),
   create({ backend, share, by }) {
     const isChosen = (x: Exchange): boolean => {
       const { organization, key } = x.get(identity)

@@ -1,6 +1,7 @@
 /**
  * The plugins that ship with the gateway and that it loads only for a configuration whose pipelines name them. Each is
- * a file, with a folder of its name where it is long, on the public plugin API alone: a stranger may copy it.
+ * a file, with a folder of its name where it is long, on the public plugin API alone: a stranger may copy it, with what
+ * it takes from `shared/`.
  */
 import { extname, join } from 'node:path'
 

@@ -14,16 +14,17 @@
 import {
   type AttemptCall,
   type CallControl,
-  type CallFacts,
   type CallReport,
   type CallSink,
   definePlugin,
+  FactsAround,
   GatewayError,
   type SendAttempt,
   type Slot,
   type StreamEvent,
   slot,
 } from 'sluice'
+import { BACKEND, faultsOfBackend } from './shared/model-backend.ts'
 
 interface Options {
   backend: string
@@ -49,7 +50,7 @@ export default definePlugin<Options, 'models'>({
     additionalProperties: false,
     required: ['backend', 'share'],
     properties: {
-      backend: { type: 'string', minLength: 1, description: 'A backend of `models`, as PROVIDER/MODEL.' },
+      backend: BACKEND,
       share: {
         type: 'number',
         minimum: 0,
@@ -83,11 +84,7 @@ export default definePlugin<Options, 'models'>({
   aboveTerminal: true,
   dryRun: 'safe',
   uses: ['models'],
-  check({ backend }, { models }) {
-    const known = Object.values(models).flatMap(({ backends }) => backends.map(({ id }) => id))
-    if (known.includes(backend)) return []
-    return [`no model has the backend '${backend}'; backends: ${[...new Set(known)].join(', ')}`]
-  },
+  check: ({ backend }, { models }) => faultsOfBackend(backend, models),
   create({ backend, share, organizations, at_once: atOnce, max_bytes: maxBytes }, { clock, log, random }) {
     const running = new Set<Copy>()
     let bytes = 0
@@ -167,37 +164,12 @@ export default definePlugin<Options, 'models'>({
   },
 })
 
-/** The facts of an exchange for its copy, which fills slots of its own. */
-class CopiedFacts implements CallFacts {
-  readonly #facts: CallFacts
-  readonly #own = new Map<string, unknown>()
-  constructor(facts: CallFacts) {
-    this.#facts = facts
+/** The exchange may settle while the copy runs on: nothing of the copy is released with it. */
+class CopiedFacts extends FactsAround {
+  protected override sees({ name }: Slot<any>): boolean {
+    return !NOT_COPIED.includes(name)
   }
-  get id(): string {
-    return this.#facts.id
-  }
-  get incoming(): CallFacts['incoming'] {
-    return this.#facts.incoming
-  }
-  get surface(): CallFacts['surface'] {
-    return this.#facts.surface
-  }
-  get clock(): CallFacts['clock'] {
-    return this.#facts.clock
-  }
-  get<T>(of: Slot<T>): T {
-    return this.#own.has(of.name) ? (this.#own.get(of.name) as T) : this.#facts.get(of)
-  }
-  peek<T>(of: Slot<T>): T | undefined {
-    if (this.#own.has(of.name)) return this.#own.get(of.name) as T
-    return NOT_COPIED.includes(of.name) ? undefined : this.#facts.peek(of)
-  }
-  set<T>(of: Slot<T>, value: T): void {
-    this.#own.set(of.name, value)
-  }
-  /** The exchange may have settled, and the copy runs on: nothing of it is released with the exchange. */
-  defer(): void {}
+  override defer(): void {}
 }
 
 /** How a copy ended, as the log says it. */

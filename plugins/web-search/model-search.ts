@@ -12,8 +12,9 @@ import type { GatewayConfig } from '../../config/types.ts'
 import type { Conversation, SearchResult, SearchTool } from '../../core/canon/conversation.ts'
 import { GatewayError } from '../../core/canon/errors.ts'
 import type { Citation, ProviderUsage, StreamEvent } from '../../core/canon/events.ts'
+import { FactsAround } from '../../core/engine/layers.ts'
 import { Sequencer } from '../../core/engine/sequence.ts'
-import type { Call, CallControl, CallFacts, CallSink, Send } from '../../core/plugin.ts'
+import type { Call, CallControl, CallSink, Send } from '../../core/plugin.ts'
 import type { Backend } from '../../core/ports/dialect.ts'
 import { SearchFailed, type SearchOptions, type SearchProvider } from '../../core/ports/search.ts'
 import type { Slot } from '../../core/tools/slot.ts'
@@ -151,34 +152,12 @@ function failed(error: GatewayError): SearchFailed {
 /** Slots that belong to whoever calls, and not to what is asked. */
 const SHARED: ReadonlySet<Slot<any>> = new Set([identity])
 
-class OwnFacts implements CallFacts {
-  readonly #facts: CallFacts
-  readonly #own = new Map<Slot<any>, unknown>()
-  readonly surface = undefined
-
-  constructor(facts: CallFacts) {
-    this.#facts = facts
+class OwnFacts extends FactsAround {
+  override get surface(): undefined {
+    return undefined
   }
-  get id(): string {
-    return this.#facts.id
-  }
-  get incoming(): CallFacts['incoming'] {
-    return this.#facts.incoming
-  }
-  get clock(): CallFacts['clock'] {
-    return this.#facts.clock
-  }
-  get<T>(slot: Slot<T>): T {
-    return this.#own.has(slot) ? (this.#own.get(slot) as T) : this.#facts.get(slot)
-  }
-  peek<T>(slot: Slot<T>): T | undefined {
-    return SHARED.has(slot) ? this.#facts.peek(slot) : (this.#own.get(slot) as T | undefined)
-  }
-  set<T>(slot: Slot<T>, value: T): void {
-    this.#own.set(slot, value)
-  }
-  defer(release: () => void): void {
-    this.#facts.defer(release)
+  protected override sees(slot: Slot<any>): boolean {
+    return SHARED.has(slot)
   }
 }
 

@@ -229,13 +229,10 @@ async function agentResults(client: AgentClient, installed: Installed, addresses
         await gateway.store.ledger.flush()
         return gateway.store.ledger.query({ since })
       }
-      results.push(await oneTask(run, model, installed, gateway.address, rows))
-      if (run.bill)
-        console.error(
-          `  ${run.feature}, ${model}\n${billOf(await rows())
-            .join('\n')
-            .replace(/^/gm, '    ')}`,
-        )
+      results.push(await oneTask(run, model, installed, gateway.address, { rows }))
+      if (!run.bill) continue
+      console.error(`  ${run.feature}, ${model}`)
+      for (const line of billOf(await rows())) console.error(`    ${line}`)
     }
   }
   if (client.refused)
@@ -252,14 +249,8 @@ async function refusedResults(
 ): Promise<Result[]> {
   const failed: string[] = []
   for (const code of ONE_OF_EACH.filter(code => !BY_STATUS_ALONE.includes(code))) {
-    const { outcome, detail } = await oneTask(
-      run,
-      MODELS.C,
-      installed,
-      `${refusals.url}/${client}/${code}`,
-      undefined,
-      60_000,
-    )
+    const url = `${refusals.url}/${client}/${code}`
+    const { outcome, detail } = await oneTask(run, MODELS.C, installed, url, { timeout: 60_000 })
     if (ERRORS[code].retriable && outcome !== 'ok') failed.push(`${code}: ${detail}`)
   }
   const detail = [...refusals.faults(client), ...failed].join('\n')
@@ -272,8 +263,7 @@ async function oneTask(
   model: string,
   installed: Installed,
   url: string,
-  rows: () => Promise<LedgerRow[]> = async () => [],
-  timeout = TIMEOUT,
+  { rows = async () => [], timeout = TIMEOUT }: { rows?: () => Promise<LedgerRow[]>; timeout?: number } = {},
 ): Promise<Result> {
   const home = mkdtempSync(join(tmpdir(), 'sluice-client-'))
   const folder = join(home, 'work')
