@@ -4,12 +4,16 @@
  *   npm run release:check            before a tag is made
  *   npm run release:check -- v0.2.0  for this tag
  *   --in FOLDER                      of the checkout in this folder
+ *   --on YYYY-MM-DD                  as on this day, and not today
  */
 import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { parseArgs } from 'node:util'
 
-const { values, positionals } = parseArgs({ options: { in: { type: 'string' } }, allowPositionals: true })
+const { values, positionals } = parseArgs({
+  options: { in: { type: 'string' }, on: { type: 'string' } },
+  allowPositionals: true,
+})
 const [tag] = positionals
 const root = values.in ?? dirname(import.meta.dirname)
 const read = (path: string) => readFileSync(join(root, path), 'utf8')
@@ -43,6 +47,14 @@ if (ofConsole !== version)
   open.push(`console/package.json  version is ${ofConsole}, and that of package.json ${version}`)
 if (tag !== undefined && tag !== `v${version}`)
   open.push(`the tag is ${tag}, and package.json has the version ${version}: tag v${version}, or change the version`)
+
+const lastDay = /^.*\*\*After (\d{1,2} \w+ \d{4}) this page/m.exec(read('docs/comparison.md'))?.[1]
+const today = values.on ?? new Date().toISOString().slice(0, 10)
+// Without a day it is old, too.
+if (Number.isNaN(Date.parse(`${lastDay} UTC`)) || Date.parse(`${lastDay} UTC`) < Date.parse(today))
+  open.push(
+    `${line('docs/comparison.md', /\*\*After .* this page/)}  the comparison was to be read again by ${lastDay ?? 'a day that it does not say'}: read its sources again, and name another day`,
+  )
 
 for (const text of open) console.error(text)
 if (open.length > 0) process.exitCode = 1

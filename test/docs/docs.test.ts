@@ -179,6 +179,22 @@ test('every page of docs/ can be reached from the README', () => {
   )
 })
 
+test('each row of the comparison names a source, or says that it was not tried; each source is used, and it has a last day', () => {
+  const { text } = pages.find(({ file }) => file === 'docs/comparison.md')!
+  const [body, sources] = text.split('\n## Sources\n') as [string, string]
+  const known = [...sources.matchAll(/^\| ([A-Z]\d+) \|/gm)].map(found => found[1]!)
+  assert.equal(new Set(known).size, known.length)
+  const named = new Set([...body.matchAll(/\b[A-Z]\d{1,2}\b/g)].map(found => found[0]).filter(name => name !== 'A2A'))
+  assert.deepEqual([...named].filter(name => !known.includes(name)).sort(), [])
+  assert.deepEqual(known.filter(name => !named.has(name)).sort(), [])
+  const rows = body.split('\n').filter(line => /^\| [A-Z]?[a-z]/.test(line) && !line.startsWith('| Sluice |'))
+  assert.ok(rows.length >= 60, String(rows.length))
+  const bare = rows.filter(row => !/\b[A-Z]\d{1,2}\b|not tried|measured/.test(row.replaceAll('A2A', '')))
+  assert.deepEqual(bare, [])
+  // `release:check` refuses a release after that day; no test does, since it would fail by the calendar alone.
+  assert.match(body, /^Read on \d+ \w+ 20\d\d\..*\*\*After \d+ \w+ 20\d\d this page\sis old\*\*/ms)
+})
+
 test('the amounts worked out in billing.md and limits.md are what the gateway computes', () => {
   const text = ['billing', 'limits'].map(page => readFileSync(join(ROOT, `docs/${page}.md`), 'utf8')).join('')
   const price = { input: 1_250_000, output: 10_000_000 }
