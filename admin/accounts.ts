@@ -1,6 +1,8 @@
 /** Organizations and keys with their use of each limit, for the dashboard. */
 import { raisedAt } from '../config/accounts.ts'
 import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
+import { isUsd, type LimitName, MAXIMA } from '../core/canon/limits.ts'
+import { formatUsd } from '../core/canon/money.ts'
 import { type Cell, isLimit, type Store } from '../core/ports/store.ts'
 import { cellsFor } from '../plugins/admission/cells.ts'
 import type { Use, UseByKey } from './usage.ts'
@@ -17,10 +19,22 @@ export interface LimitUse {
   used: number
 }
 
+/** The most that a single request may need or ask for. Nothing is counted for it. */
+export interface Maximum {
+  /** Set for a maximum of one model: the id of that model. */
+  model?: string
+  limit: (typeof MAXIMA)[number]['name']
+  /** Set where it is no amount of money. */
+  most?: number
+  /** USD, exact. */
+  most_usd?: string
+}
+
 export interface KeyRow {
   id: string
   status: string
   limits: LimitUse[]
+  maxima: Maximum[]
   use: Use
 }
 
@@ -29,6 +43,7 @@ export interface AccountRow {
   plan: string
   billing: string
   limits: LimitUse[]
+  maxima: Maximum[]
   use: Use
   keys: KeyRow[]
 }
@@ -138,11 +153,13 @@ export class AccountReader {
       plan: organization.plan,
       billing: organization.billing,
       limits: all.own.map(limit),
+      maxima: maximaOf(organization),
       use,
       keys: all.keys.map(({ key, cells: own }, i) => ({
         id: key.id,
         status: key.status,
         limits: own.map(limit),
+        maxima: maximaOf(key),
         use: used[i]!,
       })),
     }
@@ -155,6 +172,18 @@ function matches(organization: OrganizationConfig, wanted: string): boolean {
     organization.plan.toLowerCase().includes(wanted) ||
     organization.keys.some(key => key.id.toLowerCase().includes(wanted))
   )
+}
+
+/** Those that are set: for all models, then for single ones. */
+function maximaOf({ limits, model_limits }: Pick<KeyConfig, 'limits' | 'model_limits'>): Maximum[] {
+  const set = (of: { readonly [name in LimitName]?: number | null }, model?: string) =>
+    MAXIMA.flatMap(({ name }) => {
+      const most = of[name]
+      if (most == null) return []
+      const amount = isUsd(name) ? { most_usd: formatUsd(most, 9) } : { most }
+      return [{ ...(model !== undefined && { model }), limit: name, ...amount }]
+    })
+  return [...set(limits), ...Object.entries(model_limits).flatMap(([model, of]) => set(of, model))]
 }
 
 const NO_KEY: KeyConfig = {

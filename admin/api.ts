@@ -35,7 +35,7 @@ import { type LedgerRow, RECENT_ROWS, type Store } from '../core/ports/store.ts'
 import { faultByTag, TooManyGroups } from '../core/ports/usage-groups.ts'
 import { appendAll } from '../core/tools/append.ts'
 import { type Action, type Need, refusal } from './access.ts'
-import type { AccountReader, LimitUse } from './accounts.ts'
+import type { AccountReader, LimitUse, Maximum } from './accounts.ts'
 import type { Caller } from './callers.ts'
 import { lastUsesKept } from './last-use.ts'
 import { USAGE_GROUPS, type UsageGroup, usageBy } from './usage.ts'
@@ -317,6 +317,7 @@ async function showOrganization(asked: Asked): Promise<ApiAnswer> {
     metadata: unplanned?.metadata ?? {},
     billing: organization?.billing ?? null,
     limits: inUsd(used?.limits ?? []),
+    maxima: used?.maxima ?? [],
     spend: used?.spend ?? null,
     spend_usd: used && { day: usd(used.spend.day), month: usd(used.spend.month) },
     balance: stored && (await shownBalance(asked.sources.store, stored)),
@@ -365,9 +366,9 @@ async function keyRows(
   { sources }: Asked,
   { id: organization, keys }: OrganizationConfig,
   stored: OrganizationWithKeys | null,
-  used?: readonly { id: string; limits: readonly LimitUse[] }[],
+  used?: readonly { id: string; limits: readonly LimitUse[]; maxima: readonly Maximum[] }[],
 ) {
-  const limits = new Map(used?.map(key => [key.id, key.limits]))
+  const ofKey = new Map(used?.map(key => [key.id, key]))
   const settings = new Map(stored?.keys.map(key => [key.id, wholeOf(key)]))
   const live = keys.flatMap(({ id, status }) => (status === 'revoked' ? [] : [id]))
   const last = await lastUsesKept(sources.store, organization, live, sources.now())
@@ -375,7 +376,10 @@ async function keyRows(
     ...{ id, status, expires: isoOf(expires), models, capabilities, streaming },
     ...{ label: label ?? null, hint: hint ?? null, creator: creator ?? null },
     ...{ created: isoOf(created), last_used: isoOf(last.get(id)), settings: settings.get(id) ?? null },
-    ...(used && { limits: inUsd(limits.get(id) ?? []) }),
+    ...(used && {
+      limits: inUsd(ofKey.get(id)?.limits ?? []),
+      maxima: ofKey.get(id)?.maxima ?? [],
+    }),
   }))
 }
 

@@ -1,5 +1,5 @@
 /** One organization: its limits and spend, its keys, what they used, its last exchanges, and who changed it. */
-import { limitList } from './accounts.mjs'
+import { limitList, maximaLine } from './accounts.mjs'
 import { attribute, h, Rows, table, text } from './dom.mjs'
 import { count, moment, ms, usd } from './format.mjs'
 
@@ -48,6 +48,7 @@ export class AccountView {
     const notes = h('div', { class: 'alerts' })
     const spend = h('dl')
     const limits = limitList()
+    const maxima = maximaLine()
     const noLimits = h('p', { class: 'muted' }, 'No limits.')
     const actions = ORGANIZATION_ACTIONS.map(([action, words, when]) => ({
       when,
@@ -127,7 +128,8 @@ export class AccountView {
             ].flatMap(([name, value]) => [h('dt', {}, name), h('dd', {}, value)]),
       )
       limits.update(account.limits)
-      noLimits.hidden = account.limits.length > 0
+      maxima.update(account.maxima)
+      noLimits.hidden = account.limits.length + account.maxima.length > 0
       make.hidden = !mayChange
       tools.hidden = !mayChange
       for (const { node, when } of actions) node.hidden = !(mayChange && when(account))
@@ -150,7 +152,7 @@ export class AccountView {
       tools,
       notes,
       part('Spend', [], h('div', { class: 'card pad' }, spend)),
-      part('Limits', [], h('div', { class: 'card pad' }, limits.node, noLimits)),
+      part('Limits', [], h('div', { class: 'card pad' }, limits.node, maxima.node, noLimits)),
       part('Keys', [make], h('div', { class: 'card pad' }, keys, noKeys)),
       part('Used this month', [], used.node),
       part('Last exchanges', [which], exchanges.node),
@@ -241,12 +243,20 @@ function keyRow(key, act) {
   const ends = h('span', { class: 'use' })
   const about = h('p', { class: 'muted' })
   const limits = limitList()
+  const maxima = maximaLine()
   const buttons = KEY_ACTIONS.map(([action, words, when]) => {
     const name = h('span', { class: 'hidden' }, ` ${key.id}`)
     return { when, node: h('button', { type: 'button', onclick: () => act(action) }, words, name) }
   })
   const tools = h('span', { class: 'tools' }, ...buttons.map(({ node }) => node))
-  const node = h('li', { class: 'key' }, h('p', {}, h('code', {}, key.id), status, ends, tools), about, limits.node)
+  const node = h(
+    'li',
+    { class: 'key' },
+    h('p', {}, h('code', {}, key.id), status, ends, tools),
+    about,
+    limits.node,
+    maxima.node,
+  )
   return {
     node,
     update(now) {
@@ -269,6 +279,7 @@ function keyRow(key, act) {
       for (const button of buttons)
         button.node.hidden = !(now.mayChange && button.when({ status: now.status, alive, over }))
       limits.update(now.limits ?? [])
+      maxima.update(now.maxima ?? [])
     },
   }
 }

@@ -66,6 +66,7 @@ function organization(account, open) {
   const bar = h('span', { class: 'fill' })
   const use = h('span', { class: 'use' })
   const limits = limitList()
+  const maxima = maximaLine()
   const keys = h('div', { class: 'keys' })
   const keyRows = new Rows(keys, key => key.id, keyRow)
   const node = h(
@@ -80,6 +81,7 @@ function organization(account, open) {
       h('span', { class: 'share' }, h('span', { class: 'bar' }, bar), worst),
     ),
     limits.node,
+    maxima.node,
     keys,
   )
   return {
@@ -93,6 +95,7 @@ function organization(account, open) {
       bar.parentElement.hidden = all.length === 0
       text(worst, all.length === 0 ? 'no limits' : `${percent(most)} of the nearest limit`)
       limits.update(now.limits)
+      maxima.update(now.maxima)
       keyRows.show(now.keys)
     },
   }
@@ -102,7 +105,8 @@ function keyRow(key) {
   const status = h('span', { class: 'badge' })
   const use = h('span', { class: 'use' })
   const limits = limitList()
-  const node = h('div', { class: 'key' }, h('p', {}, h('code', {}, key.id), status, use), limits.node)
+  const maxima = maximaLine()
+  const node = h('div', { class: 'key' }, h('p', {}, h('code', {}, key.id), status, use), limits.node, maxima.node)
   return {
     node,
     update(now) {
@@ -110,8 +114,27 @@ function keyRow(key) {
       attribute(status, 'class', `badge ${{ active: 'good', staged: 'warn' }[now.status] ?? 'idle'}`)
       text(use, usedWords(now.use))
       limits.update(now.limits)
+      maxima.update(now.maxima)
     },
   }
+}
+
+/** What a single request may need at most: { node, update(maxima) }. It has no bar, since nothing of it is used up. */
+export function maximaLine() {
+  const node = h('p', { class: 'muted maxima', hidden: true })
+  return {
+    node,
+    update(maxima) {
+      node.hidden = maxima.length === 0
+      text(node, `Each request at most: ${maxima.map(maximumWords).join(' · ')}`)
+    },
+  }
+}
+
+/** `8,192 output tokens`; `$0.50`; `64 tokens of eb1-preview`. */
+function maximumWords({ model, limit, most, most_usd: money }) {
+  const what = limit.replace(/^max_(request_)?/, '').replaceAll('_', ' ')
+  return `${money === undefined ? `${count(most)} ${what}` : `$${money}`}${model ? ` of ${model}` : ''}`
 }
 
 /** A list of limits with what is used of each: { node, update(limits) }. */
@@ -121,10 +144,16 @@ export function limitList() {
   return { node, update: limits => rows.show(limits) }
 }
 
+/** Days and months of spend are those of the calendar in UTC; counts by the day are buckets, which refill all the time. */
+function perWords({ dimension, per }) {
+  if (per === '') return ''
+  return ` / ${per}${dimension === 'spend' ? ' (UTC)' : ''}`
+}
+
 function limitRow(limit) {
   const bar = h('span', { class: 'fill' })
   const figure = h('span', { class: 'figure' })
-  const words = `${limit.dimension === 'concurrency' ? 'at once' : limit.dimension.replaceAll('_', ' ')}${limit.per === '' ? '' : ` / ${limit.per}`}`
+  const words = `${limit.dimension === 'concurrency' ? 'at once' : limit.dimension.replaceAll('_', ' ')}${perWords(limit)}`
   const node = h(
     'li',
     {},

@@ -60,10 +60,10 @@ async function call(t: TestGateway, method: string, where: string, sent: Sent = 
   return { status: answer.status, body: json, etag: answer.headers.get('etag') ?? '' }
 }
 
-const start = (url: string, admin = TOKENS) =>
+const start = (url: string, admin = TOKENS, sections = '') =>
   startGateway({
     yaml: sim =>
-      defaultYaml(sim)
+      `${defaultYaml(sim)}${sections}`
         .replace('admin: 127.0.0.1:0', `admin: { listen: 127.0.0.1:0, ${admin} }`)
         .replace('"sqlite::memory:"', `{ url: "${url}", timeout: 5s }`),
   })
@@ -88,6 +88,29 @@ for (const [name, skip, newUrl] of engines()) {
       t.after(() => gateway.close())
       return gateway
     }
+
+    test('what a single request may need is told of organization and key, those of the plan included', async t => {
+      const most = '{ max_request_tokens: 9000, max_request_usd: 0.75 }'
+      const g = await start(newUrl(), TOKENS, `\nplans: { small: { limits: ${most} } }\n`)
+      t.after(() => g.close())
+      const limits = { max_request_usd: '0.50', requests_per_day: 500 }
+      const model_limits = { 'eb1-preview': { max_output_tokens: 64 } }
+      assert.equal((await call(g, 'POST', 'organizations', { body: { id: 'm', plan: 'small', limits } })).status, 201)
+      const key = { id: 'k1', limits: { max_input_tokens: 1000, max_searches: 0 }, model_limits }
+      assert.equal((await call(g, 'POST', 'organizations/m/keys', { body: key })).status, 201)
+      const { maxima, keys, limits: counted } = (await call(g, 'GET', 'organizations/m')).body
+      assert.deepEqual(maxima, [
+        { limit: 'max_request_tokens', most: 9000 },
+        { limit: 'max_request_usd', most_usd: '0.50' },
+      ])
+      assert.deepEqual(keys[0].maxima, [
+        { limit: 'max_input_tokens', most: 1000 },
+        { limit: 'max_searches', most: 0 },
+        { model: 'eb1-preview', limit: 'max_output_tokens', most: 64 },
+      ])
+      assert.deepEqual((await call(g, 'GET', 'organizations/m/keys/k1')).body.maxima, keys[0].maxima)
+      assert.ok(counted.every(({ dimension }: any) => !dimension.startsWith('max')))
+    })
 
     test('an organization and its keys from their making to their end', async t => {
       const g = await serve(t)
