@@ -51,6 +51,7 @@ const FILES = [
   'history.mjs',
   'key-dialogs.mjs',
   'organization-dialogs.mjs',
+  'period.mjs',
   'overview.mjs',
   'state.mjs',
   'theme.mjs',

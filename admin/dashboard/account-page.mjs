@@ -7,9 +7,10 @@ import { call, wordsOf } from './api.mjs'
 import { Dialog } from './dialog.mjs'
 import { attribute, h, Rows, text } from './dom.mjs'
 import { keepToken } from './feed.mjs'
-import { count } from './format.mjs'
+import { count, zoneButton } from './format.mjs'
 import { KeyDialogs } from './key-dialogs.mjs'
 import { OrganizationDialogs } from './organization-dialogs.mjs'
+import { Period } from './period.mjs'
 import { themeButton } from './theme.mjs'
 
 const FIND_DELAY_MS = 250
@@ -22,13 +23,15 @@ const SECRET = /^sk-/
 const at = id => document.getElementById(id)
 const dialog = new Dialog(at('dialog'), ended)
 const organizations = new OrganizationDialogs(dialog, failed)
-const view = new AccountView(at('account'), organizations, new KeyDialogs(dialog))
+const period = new Period(() => show())
+const view = new AccountView(at('account'), organizations, new KeyDialogs(dialog), period)
 at('make-organization').addEventListener('click', () =>
   organizations.make(id => {
     location.hash = hashOf(id)
   }),
 )
 themeButton(at('theme'))
+zoneButton(at('zone'))
 
 // ---- the token ------------------------------------------------------------------------------------------------------
 
@@ -243,6 +246,8 @@ async function show() {
   }
   if (id === '') return true
   const here = `organizations/${encodeURIComponent(id)}`
+  period.update(Date.now())
+  const range = period.query(Date.now())
   const part = (path, name) =>
     call(path).then(
       ({ body }) => body[name],
@@ -252,15 +257,16 @@ async function show() {
       },
     )
   try {
-    const [{ body, etag }, usage, exchanges, changes] = await Promise.all([
+    const [{ body, etag }, usage, days, exchanges, changes] = await Promise.all([
       call(here),
-      part(`${here}/usage`, 'usage'),
+      part(`${here}/usage?${range}`, 'usage'),
+      part(`${here}/usage?${range}&group_by=day`, 'usage'),
       part(`${here}/exchanges`, 'exchanges'),
       part(`audit?limit=10&organization=${encodeURIComponent(id)}`, 'entries'),
     ])
     // The dialog goes by what it was opened on.
-    if (chosen() !== id || dialog.isOpen || !caller) return true
-    shown = { ...body, etag, usage, exchanges, changes }
+    if (chosen() !== id || dialog.isOpen || !caller || period.query(Date.now()) !== range) return true
+    shown = { ...body, etag, usage, days, exchanges, changes }
     view.show(shown, caller.role === 'operate')
     if (passing) say('')
     passing = false

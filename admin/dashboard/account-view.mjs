@@ -10,22 +10,25 @@ export class AccountView {
   #parent
   #organizations
   #keys
+  #period
   #shown = null
   #parts = null
 
   /**
    * @param organizations { set, disable, enable, delete }(account)
    * @param keys { make }(account), and with a key { set, stage, rotate, activate, revoke, delete }(account, key)
+   * @param period the Period of `usage` and `days`
    */
-  constructor(parent, organizations, keys) {
+  constructor(parent, organizations, keys, period) {
     this.#parent = parent
     this.#organizations = organizations
     this.#keys = keys
+    this.#period = period
   }
 
   /**
-   * @param account as `GET organizations/{id}` has it, with `etag`, `usage`, `exchanges` and `changes`, each null while
-   * it is not known; null shows nothing
+   * @param account as `GET organizations/{id}` has it, with `etag`, `usage`, `days`, `exchanges` and `changes`, each null
+   * while it is not known; null shows nothing
    * @param mayChange whether the caller has the role operate
    */
   show(account, mayChange) {
@@ -77,8 +80,20 @@ export class AccountView {
         ['out', 'n wide'],
         ['cost', 'n'],
       ],
-      sum => `${sum.key}\n${sum.model}`,
+      sum => `${sum.key}\n${sum.model}\n${sum.all ?? ''}`,
       usageRow,
+    )
+    const days = list(
+      'Table of days',
+      [
+        ['day (UTC)', ''],
+        ['requests', 'n'],
+        ['in', 'n wide'],
+        ['out', 'n wide'],
+        ['cost', 'n'],
+      ],
+      sum => sum.day,
+      dayRow,
     )
     const which = h('select', { id: 'which-key', 'aria-label': 'Exchanges of which key' })
     which.addEventListener('change', () => drawExchanges())
@@ -137,7 +152,8 @@ export class AccountView {
       const revoked = account.keys.filter(({ status }) => status === 'revoked')
       keyRows.show([...alive, ...revoked].map(key => ({ ...key, mayChange })))
       noKeys.hidden = account.keys.length > 0
-      used.update(account.usage)
+      used.update(withTotal(account.usage))
+      days.update(account.days)
       choices(
         which,
         account.keys.map(({ id }) => id),
@@ -154,7 +170,7 @@ export class AccountView {
       part('Spend', [], h('div', { class: 'card pad' }, spend)),
       part('Limits', [], h('div', { class: 'card pad' }, limits.node, maxima.node, noLimits)),
       part('Keys', [make], h('div', { class: 'card pad' }, keys, noKeys)),
-      part('Used this month', [], used.node),
+      part('Used', this.#period.tools, this.#period.note, used.node, days.node),
       part('Last exchanges', [which], exchanges.node),
       part('Last changes', [], changes.node),
     )
@@ -314,10 +330,27 @@ function plainRow(cells) {
 
 const td = (value, kind) => h('td', { class: kind }, value)
 
+/** Sums with the total of all, which is then that of the rows below each other. */
+function withTotal(sums) {
+  if (!sums || sums.length === 0) return sums
+  const total = { key: '', model: '', all: true, requests: 0, input: 0, output: 0, cost: 0 }
+  for (const sum of sums) for (const name of ['requests', 'input', 'output', 'cost']) total[name] += sum[name]
+  return [...sums, total]
+}
+
+const dayRow = () =>
+  plainRow(sum => [
+    h('th', { scope: 'row' }, sum.day),
+    td(count(sum.requests), 'n'),
+    td(count(sum.input), 'n wide'),
+    td(count(sum.output), 'n wide'),
+    td(usd(sum.cost), 'n'),
+  ])
+
 const usageRow = () =>
   plainRow(sum => [
-    h('th', { scope: 'row' }, h('code', {}, sum.key)),
-    td(sum.model || '–'),
+    h('th', { scope: 'row' }, sum.all ? 'All keys' : h('code', {}, sum.key)),
+    td(sum.all ? '' : sum.model || '–'),
     td(count(sum.requests), 'n'),
     td(count(sum.input), 'n wide'),
     td(count(sum.output), 'n wide'),

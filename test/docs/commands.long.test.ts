@@ -23,6 +23,7 @@ const ELSEWHERE: readonly [RegExp, string][] = [
   [/^npm ci$/, 'how the project was installed'],
   [/^npm (?:test|run test:(?:long|golden))$/, 'continuous integration, and this run'],
   [/^npm run clients\b/, 'installs clients from registries and takes ten minutes'],
+  [/^npm run screenshots$/, 'writes docs/screenshots; test/admin looks at the same pages'],
   [/^npm run size$/, 'installs the project twice; continuous integration runs it'],
   [/^npm run mutants\b/, 'runs the tests many times; test/mutants/mutations.test.ts tests what it draws'],
   [/^npm run spec\b/, 'test/spec tries the same rows'],
