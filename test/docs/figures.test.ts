@@ -9,6 +9,9 @@ import { test } from 'node:test'
 import { parse } from 'yaml'
 import { SERIES } from '../../admin/history.ts'
 import { ERRORS } from '../../core/canon/errors.ts'
+import { COUNTED } from '../../core/canon/limits.ts'
+import { plugins } from '../../plugins/index.ts'
+import { dialects } from '../../providers/index.ts'
 import { PRESETS } from '../../providers/presets.ts'
 import { markOf } from '../../stores/format.ts'
 import { STEPS as journal } from '../../stores/journal.ts'
@@ -287,6 +290,23 @@ test('the section of a preset names its variable, and says where max_tokens carr
     const [address] = Object.values(of).map(members => String(members['base_url']))
     if (address!.startsWith('http:')) assert.ok(section.includes(`At \`${address}\``), name)
   }
+})
+
+test('the glossary lists the terminals, dialects and dimensions that there are, and each outcome is on the page of the ledger', () => {
+  const glossary = pages.find(({ file }) => file === 'docs/glossary.md')!.text
+  const meaning = (word: string) => new RegExp(String.raw`^\| \*\*${word}\*\* \| (.*) \|$`, 'm').exec(glossary)![1]!
+  const named = (word: string) => [...meaning(word).matchAll(/`([\w-]+)`/g)].map(found => found[1]!)
+  assert.deepEqual(
+    named('terminal'),
+    plugins.filter(({ terminal }) => terminal).map(({ name }) => name),
+  )
+  assert.deepEqual(named('dialect'), Object.keys(dialects))
+  for (const dimension of Object.keys(COUNTED))
+    assert.ok(meaning('dimension').includes(dimension.replaceAll('_', ' ')), dimension)
+  const ledger = pages.find(({ file }) => file === 'docs/ledger.md')!.text
+  for (const outcome of named('outcome')) assert.ok(ledger.includes(`\`${outcome}\``), outcome)
+  const words = [...glossary.matchAll(/^\| (\*\*.*?\*\*[^|]*) \|/gm)].map(found => found[1]!)
+  assert.equal(new Set(words).size, words.length, 'one word for one thing')
 })
 
 test('a status before the code of an error is that of the code', () => {
