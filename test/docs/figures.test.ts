@@ -155,6 +155,14 @@ const SAID: readonly [page: string, sentence: string][] = [
   ],
   ['plugins', `at most every ${seconds(code('plugins/extra/jwt-auth.ts', 'COOLDOWN_MS'))} seconds`],
   ['plugins', `it may wait, up to ${seconds(code('core/engine/chain.ts', 'CREATE_MS'))} s`],
+  [
+    'performance',
+    `for requests of ${kb(code('plugins/shared/recent.ts', 'LEAST_BYTES'))} KiB to ${mb(code('plugins/shared/recent.ts', 'MOST_BYTES'))} MiB`,
+  ],
+  ['security', `\`idempotency.keep\`, ${standard('idempotency', 'keep').replace('h', ' h')}`],
+  ['security', `\`conversation.retain\`, ${standard('conversation', 'retain').replace('h', ' h')} from the end`],
+  ['security', `\`conversation.continuation\`, ${standard('conversation', 'continuation').replace('h', ' h')}`],
+  ['security', `\`server.admin.audit.keep\`, ${standard('server', 'admin.audit.keep').replace('d', ' days')}`],
   ['providers', `and again ${word(minutes(code('providers/auth/refreshed.ts', 'LEAD_MS')))} minutes before it expires`],
   ['providers', `is read again after ${minutes(code('providers/auth/refreshed.ts', 'REREAD_MS'))} minutes`],
   ['providers', `no valid credential within ${seconds(code('providers/auth/refreshed.ts', 'TIMEOUT_MS'))} s`],
@@ -307,6 +315,27 @@ test('the glossary lists the terminals, dialects and dimensions that there are, 
   for (const outcome of named('outcome')) assert.ok(ledger.includes(`\`${outcome}\``), outcome)
   const words = [...glossary.matchAll(/^\| (\*\*.*?\*\*[^|]*) \|/gm)].map(found => found[1]!)
   assert.equal(new Set(words).size, words.length, 'one word for one thing')
+})
+
+test('the README has the ratios of the benchmarks, and the page of tiers those of the console', () => {
+  const bench = readFileSync(join(ROOT, 'bench/README.md'), 'utf8')
+  const measured = (of: string) => Number(new RegExp(`requests/s, of ${of} \\|[^|]*\\| ([\\d.]+) `).exec(bench)![1])
+  const [portkey, litellm, nginx] = ['portkey', 'litellm', 'nginx'].map(measured) as [number, number, number]
+  const said = `${portkey.toPrecision(2)} times the requests of Portkey, ${litellm} times those of LiteLLM, and ${nginx.toFixed(2)} of bare nginx's`
+  assert.ok(texts.get('README.md')!.includes(said), said)
+  assert.equal(Math.round(1 / nginx), 5)
+  assert.match(texts.get('docs/comparison.md')!, /does nearly five times as many requests on a core/)
+
+  const tiers = readFileSync(join(ROOT, 'console/billing/tiers.ts'), 'utf8').matchAll(
+    /\{ plan: '(\w+)', name: '([\w ]+)', basis: ([\d_]+), activation: '([\w ]+)' \}/g,
+  )
+  const rows = Array.from(tiers, ([, plan, name, basis, activation]) => {
+    const cents = Number(basis!.replaceAll('_', ''))
+    const comes = activation === 'automatic' ? 'by itself' : `after a ${activation}`
+    return `| ${name} | \`${plan}\` | ${cents === 0 ? '–' : `$${plain(cents / 100)}`} | ${cents === 0 ? 'at sign-up' : comes} |`
+  })
+  assert.equal(rows.length, 6)
+  for (const row of rows) assert.ok(texts.get('docs/console-billing.md')!.includes(row), row)
 })
 
 test('a status before the code of an error is that of the code', () => {
