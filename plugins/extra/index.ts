@@ -5,7 +5,17 @@
  */
 import { extname, join } from 'node:path'
 
-const NAMES = ['canary', 'cors', 'ip-access', 'jwt-auth', 'mirror', 'moderation-webhook', 'pii-mask', 'runaway']
+const NAMES = [
+  'canary',
+  'cors',
+  'ip-access',
+  'jwt-auth',
+  'mirror',
+  'moderation-webhook',
+  'pii-mask',
+  'response-cache',
+  'runaway',
+]
 
 /** Absolute paths of their files, by the name that a pipeline uses. */
 export const extras: ReadonlyMap<string, string> = new Map(
