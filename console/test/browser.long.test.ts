@@ -3,9 +3,10 @@ import assert from 'node:assert/strict'
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
-import type { Browser, BrowserContextOptions } from 'playwright-core'
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core'
 import { launch, type Opened, open, skip } from '../../test/admin/browser.ts'
 import type { TestGateway } from '../../test/e2e/harness.ts'
+import { PAGES } from '../pages.ts'
 import { beginSession } from '../people/sessions.ts'
 import { faultsOf, fitsItsWidth } from './axe.ts'
 import { gatewayForConsole, startConsole, type TestConsole } from './kit.ts'
@@ -21,6 +22,34 @@ const KINDS: [string, BrowserContextOptions][] = [
   ['390 px, light, with scripts', { ...PHONE, colorScheme: 'light' }],
   ['1440 px, dark, without scripts', { ...DESKTOP, colorScheme: 'dark', javaScriptEnabled: false }],
 ]
+
+const GET = PAGES.flatMap(({ routes }) => routes).filter(({ method, scope }) => method === 'GET' && scope !== 'machine')
+/** Paths of all pages, made from the routes: a new page is in it by itself. */
+const SIGNED_IN = [...GET.filter(({ scope }) => scope !== 'public').map(({ path }) => path), '/?all', '/nowhere']
+const SIGNED_OUT = GET.filter(({ scope }) => scope === 'public').map(({ path }) => path)
+
+/** Marks what a page has for a reader to use. @returns how much there is */
+const REACH = `(() => {
+  let count = 0
+  const radios = new Set()
+  for (const e of document.querySelectorAll('a[href], button, input, select, textarea, summary')) {
+    if (e.disabled || e.type === 'hidden' || !e.checkVisibility()) continue
+    // The keyboard reaches one of the radio buttons with a name, and the others by its arrows.
+    if (e.type === 'radio' && (radios.has(e.name) || (document.querySelector('[name="' + e.name + '"]:checked') ?? e) !== e)) continue
+    if (e.type === 'radio') radios.add(e.name)
+    e.setAttribute('data-missed', String(count++))
+  }
+  return count
+})()`
+/** Where the focus is, and whether it can be seen; empty outside of what is marked. What was marked is so no more. */
+const FOCUSED = `(() => {
+  const e = document.activeElement
+  const at = e?.getAttribute('data-missed')
+  if (at == null) return ''
+  e.removeAttribute('data-missed')
+  const { outlineStyle, boxShadow } = getComputedStyle(e)
+  return at + (outlineStyle !== 'none' || boxShadow !== 'none' ? ' shown' : ' hidden')
+})()`
 
 let gateway: TestGateway
 let browser: Browser
@@ -156,26 +185,60 @@ describe('every page', { skip }, () => {
     return opened
   }
 
+  const pathOf = (path: string) =>
+    path.replace(/:(\w+)/g, (_, name: string) => ({ organization: 'oak', key })[name] ?? 'none')
+
+  /** Goes to a path. @returns false where it is no page, but a file, or leads to another one */
+  async function isPage(page: Page, path: string): Promise<boolean> {
+    const { status, headers } = await fetch(c.url + path, {
+      headers: { cookie: `sluice-session=${cookie}` },
+      redirect: 'manual',
+    })
+    if (status === 303 || !headers.get('content-type')?.startsWith('text/html')) return false
+    await page.goto(c.url + path)
+    return true
+  }
+
+  test('Tab alone leads to each link, button and field of each page, and shows where it is', async () => {
+    const { page, close } = await pageAt('/o/oak', DESKTOP)
+    try {
+      let pages = 0
+      for (const path of SIGNED_IN.map(pathOf)) {
+        if (!(await isPage(page, path))) continue
+        pages++
+        const missed = (await page.evaluate(REACH)) as number
+        const seen = new Set<string>()
+        // A field for a date takes a Tab for each of its parts.
+        for (let i = 0; i < 4 * missed + 5 && seen.size < missed; i++) {
+          await page.keyboard.press('Tab')
+          const at = (await page.evaluate(FOCUSED)) as string
+          if (at === '') continue
+          assert.match(at, / shown$/, `${path}: the focus cannot be seen`)
+          seen.add(at)
+        }
+        assert.deepEqual(
+          await page.evaluate('[...document.querySelectorAll("[data-missed]")].map(e => e.outerHTML)'),
+          [],
+          path,
+        )
+        assert.ok(seen.size > 0, path)
+      }
+      assert.ok(pages >= 18, String(pages))
+    } finally {
+      await close()
+    }
+  })
+
   // axe is a script. What scripts change, the first five minutes look at.
   const LOOKS = [DESKTOP, PHONE].flatMap(size =>
     (['light', 'dark'] as const).map(colorScheme => ({ ...size, colorScheme })),
   )
   for (const options of LOOKS)
     test(`${options.viewport.width} px, ${options.colorScheme}: axe finds nothing, nothing is too wide`, async () => {
-      const signedIn = [
-        '/o/oak',
-        '/o/oak/playground',
-        '/o/oak/keys',
-        '/o/oak/keys/new',
-        `/o/oak/keys/${key}`,
-        '/o/oak/limits',
-      ]
-      signedIn.push('/o/oak/members', '/o/oak/audit', '/account', '/account/app', '/staff', '/staff/people')
-      signedIn.push('/staff/organizations/oak', '/?all', '/nowhere')
       const { page, complaints, close } = await pageAt('/o/oak', options)
       try {
-        for (const path of signedIn) {
-          await page.goto(c.url + path)
+        for (const path of SIGNED_IN.map(pathOf)) {
+          if (!(await isPage(page, path))) continue
           assert.deepEqual(await faultsOf(page), [], path)
           await fitsItsWidth(page, path)
           const name = path.replace(/\/o\/oak\/?|[/?]/g, '') || 'overview'
@@ -188,8 +251,8 @@ describe('every page', { skip }, () => {
             await page.screenshot({ path: join(SCREENSHOTS, `console-${name}-${options.viewport.width}.png`) })
         }
         await page.context().clearCookies()
-        for (const path of ['/sign-in', '/waiting', '/sign-in/link/none']) {
-          await page.goto(c.url + path)
+        for (const path of SIGNED_OUT.map(pathOf)) {
+          if (!(await isPage(page, path))) continue
           assert.deepEqual(await faultsOf(page), [], path)
           await fitsItsWidth(page, path)
         }
