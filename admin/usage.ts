@@ -80,7 +80,8 @@ export async function usageBy(
   groups: readonly UsageGroup[],
 ): Promise<(Record<string, string> & UsageTotals)[]> {
   const plans = new Map<string, string>()
-  const pages = groups.includes('plan') ? withPlans(store, organizations, filter, plans) : store.usage(filter)
+  const asked = { ...filter, by: groups.map(group => (group === 'plan' ? 'organization' : group)) }
+  const pages = groups.includes('plan') ? withPlans(store, organizations, asked, plans) : store.usage(asked)
   const of = groups.map(group =>
     group === 'plan' ? (sum: UsageSum) => plans.get(sum.organization)! : (GROUPS[group] as (sum: UsageSum) => string),
   )

@@ -71,7 +71,7 @@ async function usageFor(store: Store, gate: FairGate, x: Exchange, taken: Refusa
   try {
     leave = await gate.enter(tenantOf(x), signal)
     found = await sumBy(
-      store.usage(filter),
+      store.usage({ ...filter, by: groups }),
       groups.map(group => GROUPS[group]),
       MOST_GROUPS,
     )

@@ -246,7 +246,7 @@ describe('every page', { skip }, () => {
             SCREENSHOTS &&
             options !== LOOKS[1] &&
             options !== LOOKS[2] &&
-            ['overview', 'keys', 'limits', 'members'].includes(name)
+            ['overview', 'keys', 'usage', 'limits', 'requests', 'members'].includes(name)
           )
             await page.screenshot({ path: join(SCREENSHOTS, `console-${name}-${options.viewport.width}.png`) })
         }

@@ -17,7 +17,7 @@ import { StaffGateway } from '../staff/gateway.ts'
 
 export const CUSTOMERS = 'adm-customers-0001'
 export const STAFF = 'adm-staff-0001'
-const TOKENS = `tokens: [
+export const TOKENS = `tokens: [
     { name: console, role: operate, acts_for: required, actions: [keys, usage], sha256: "${sha256(CUSTOMERS)}" },
     { name: staff, role: operate, actions: [organizations, plans, usage], sha256: "${sha256(STAFF)}" }]`
 

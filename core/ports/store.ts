@@ -8,6 +8,7 @@
 import type { Usage } from '../canon/events.ts'
 import type { CounterKind, Dimension } from '../canon/limits.ts'
 import type { AccountStore } from './accounts.ts'
+import type { Group } from './usage-groups.ts'
 
 export type MaybePromise<T> = T | Promise<T>
 
@@ -365,6 +366,11 @@ export interface UsageFilter {
   until?: number
   /** The name of a tag: the rows that have it, by its values. */
   tag?: string
+  /**
+   * What the reader groups by. A store may then join sums of one UTC day that agree in these, and leave the other texts
+   * empty. Absent: none are joined.
+   */
+  by?: readonly Group[]
 }
 
 /** The rows of a statement: those of an organization, or of one key of it alone. Both times are Unix milliseconds. */

@@ -9,6 +9,7 @@
 import type { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
 import { TOTALS, type UsageFilter, type UsageSum } from '../../core/ports/store.ts'
+import type { Group } from '../../core/ports/usage-groups.ts'
 import { HOUR_MS, NOT_TOLD, TEXTS } from '../usage.ts'
 
 /** The primary key of `usage`: the hour, counted from 1970, and the texts of the rows. */
@@ -168,7 +169,7 @@ export function summedSince(db: DatabaseSync): number {
 /** Pages of the sums of whole hours: from `first` until before `end`, counted from 1970. */
 export async function* scanHours(
   db: DatabaseSync,
-  { org, key, model }: UsageFilter,
+  { org, key, model, by }: UsageFilter,
   first: number,
   end: number,
 ): AsyncGenerator<UsageSum[]> {
@@ -191,16 +192,39 @@ export async function* scanHours(
     }
   }
   // The primary key begins with the hour, so one organization is looked up in each.
-  const sums = db.prepare(`SELECT * FROM usage WHERE hour = ? AND organization = ?${only}`)
   const edge = (which: 'min' | 'max') =>
     db.prepare(`SELECT ${which}(hour) AS hour FROM usage`).get()!['hour'] as number | null
   const begin = Math.max(first, edge('min') ?? end)
   const past = Math.min(end, (edge('max') ?? 0) + 1)
-  for (let hour = begin; hour < past; hour++) {
-    const page = sums.all(hour, org, ...values)
+  const sums = db.prepare(`
+    WITH RECURSIVE asked (hour) AS (VALUES (?) UNION ALL SELECT hour + 1 FROM asked WHERE hour + 1 < ?)
+    SELECT ${by && !by.includes('hour') ? joined(by) : 'usage.*'}
+    FROM asked CROSS JOIN usage ON usage.hour = asked.hour AND organization = ?${only}
+    ${by && !by.includes('hour') ? `GROUP BY ${['usage.hour / 24', ...textsBy(by)].join(', ')}` : ''}`)
+  for (let hour = begin; hour < past; ) {
+    const next = Math.min(past, (Math.floor(hour / HOURS) + 1) * HOURS)
+    const page = sums.all(hour, next, org, ...values)
     if (page.length) yield page.map(toSum)
-    if (hour % HOURS === 0) await setImmediate()
+    await setImmediate()
+    hour = next
   }
+}
+
+/** The texts by which groups tell sums of one organization apart. */
+function textsBy(by: readonly Group[]): (typeof TEXTS)[number][] {
+  const texts: Partial<Record<Group, readonly (typeof TEXTS)[number][]>> = {
+    ...{ key: ['key_id'], model: ['model'], provider: ['provider'], backend: ['provider', 'provider_model'] },
+    ...{ surface: ['surface'], outcome: ['outcome'] },
+  }
+  return [...new Set(by.flatMap(group => texts[group] ?? []))]
+}
+
+/** Columns of sums that are joined: in C, which takes a tenth of the time of a reader that adds them. */
+function joined(by: readonly Group[]): string {
+  const told: readonly string[] = ['organization', ...textsBy(by)]
+  const texts = TEXTS.map(name => (told.includes(name) ? name : `'' AS ${name}`))
+  // total() is a number of JavaScript: it is exact as far as one is, and does not fail beyond.
+  return ['min(usage.hour) AS hour', ...texts, ...TOTALS.map(name => `total(${name}) AS ${name}`)].join(', ')
 }
 
 export function toSum(columns: Record<string, unknown>): UsageSum {

@@ -40,9 +40,9 @@ const FOLLOWED_ELSEWHERE = new Set(['docs/plugins.md'])
 /** Their first block of YAML is in the configuration. */
 const CONFIGURED = new Set(['docs/receipts.md', 'docs/checked-bill.md'])
 
-/** Runs until it is stopped. */
 /** The pages whose `npx sluice` goes through npm, as a reader's does. */
 const VIA_NPM = new Set(['README.md', 'docs/quickstart.md'])
+/** Runs until it is stopped. */
 const SERVES = /^(?:npm start|npx sluice start\b.*)$/
 
 const REQUEST = '{"model":"eb1-preview","messages":[{"role":"user","content":"Hello"}]}'
