@@ -210,6 +210,26 @@ test('for any use, what is kept is what a plain list with the same bounds keeps 
   )
 })
 
+test('at its bounds: a reply lasts until its end, a request may be as long as it may, and replies fill an organization', () => {
+  const cache = new Cache({ each: 2 * (512 + 100) })
+  assert.deepEqual([cache.ask(base, { input: 10_000 }), cache.ask(base)], [true, false])
+  cache.now += 999
+  assert.equal(cache.ask(base), false)
+  cache.now += 1
+  // The JSON of its events has 100 bytes.
+  const events = (length: number) => [
+    { type: 'text', text: 'x'.repeat(length) },
+    { type: 'finish', reason: 'stop' },
+  ]
+  const length = 100 - JSON.stringify(events(0)).length
+  const second = { ...base, model: 'another' }
+  const third = { ...base, model: 'a third' }
+  assert.deepEqual(
+    [base, second, base, second, third, base].map(each => cache.ask(each, { length })),
+    [true, true, false, false, true, true],
+  )
+})
+
 test('bounds that contradict each other do not load', () => {
   const check = (options: Partial<typeof OPTIONS>) => plugin.check!({ ...OPTIONS, ...options }, {} as never)
   assert.deepEqual(check({}), [])
