@@ -2,6 +2,8 @@
  * A console on a real gateway, and people with browsers of their own: cookies, forms with their tokens, no script. The
  * gateway's tokens are those of a deployment: one acts for one organization alone, the other is for staff.
  */
+import { randomBytes } from 'node:crypto'
+import pg from 'pg'
 import type { GatewayOptions } from '../../cli/gateway.ts'
 import { defaultYaml, sha256, startGateway, type TestGateway } from '../../test/e2e/harness.ts'
 import { eventually } from '../../test/eventually.ts'
@@ -48,18 +50,31 @@ export interface TestConsole {
   close(): Promise<void>
 }
 
+/** In memory, or a new one at the PostgreSQL on which postgres.long.test.ts runs other files. */
+async function emptyDatabase(): Promise<string> {
+  const server = process.env['SLUICE_TEST_POSTGRES']
+  if (server === undefined) return 'sqlite::memory:'
+  const name = `console_${randomBytes(8).toString('hex')}`
+  const client = new pg.Client(`${server}/postgres`)
+  await client.connect()
+  await client.query(`CREATE DATABASE ${name}`)
+  await client.end()
+  return `${server}/${name}`
+}
+
 /** @param yaml further lines of console.yaml. @param at the name in its address */
 export async function startConsole(
   gateway: { url: string; gateway: { adminAddress?: string | undefined } },
   {
     yaml = '',
-    database = 'sqlite::memory:',
+    database,
     at = '127.0.0.1',
     ...overrides
   }: Overrides & { yaml?: string; database?: string; at?: string } = {},
 ): Promise<TestConsole> {
   const port = await freePort()
   const url = `http://${at}:${port}`
+  database ??= await emptyDatabase()
   const config = parseConfig(
     `listen: 127.0.0.1:${port}
 url: ${url}
