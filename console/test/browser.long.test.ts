@@ -186,15 +186,12 @@ describe('every page', { skip }, () => {
   }
 
   const pathOf = (path: string) =>
-    path.replace(/:(\w+)/g, (_, name: string) => ({ organization: 'oak', key })[name] ?? 'none')
+    path.replace(/:(\w+)/g, (_, name: string) => ({ organization: 'oak', id: 'oak', key })[name] ?? 'none')
 
   /** Goes to a path. @returns false where it is no page, but a file, or leads to another one */
   async function isPage(page: Page, path: string): Promise<boolean> {
-    const { status, headers } = await fetch(c.url + path, {
-      headers: { cookie: `sluice-session=${cookie}` },
-      redirect: 'manual',
-    })
-    if (status === 303 || !headers.get('content-type')?.startsWith('text/html')) return false
+    const answer = await page.context().request.get(c.url + path, { maxRedirects: 0 })
+    if (answer.status() === 303 || !answer.headers()['content-type']?.startsWith('text/html')) return false
     await page.goto(c.url + path)
     return true
   }
@@ -237,8 +234,10 @@ describe('every page', { skip }, () => {
     test(`${options.viewport.width} px, ${options.colorScheme}: axe finds nothing, nothing is too wide`, async () => {
       const { page, complaints, close } = await pageAt('/o/oak', options)
       try {
+        const looked = new Set<string>()
         for (const path of SIGNED_IN.map(pathOf)) {
           if (!(await isPage(page, path))) continue
+          looked.add(path)
           assert.deepEqual(await faultsOf(page), [], path)
           await fitsItsWidth(page, path)
           const name = path.replace(/\/o\/oak\/?|[/?]/g, '') || 'overview'
@@ -253,9 +252,18 @@ describe('every page', { skip }, () => {
         await page.context().clearCookies()
         for (const path of SIGNED_OUT.map(pathOf)) {
           if (!(await isPage(page, path))) continue
+          looked.add(path)
           assert.deepEqual(await faultsOf(page), [], path)
           await fitsItsWidth(page, path)
         }
+        // Neither of these is a file or leads elsewhere.
+        const some = ['/o/oak', `/o/oak/keys/${key}`, '/o/oak/usage', '/o/oak/requests', '/o/oak/billing', '/?all']
+        some.push('/account', '/account/app', '/staff', '/staff/people', '/staff/organizations/oak', '/nowhere')
+        some.push('/sign-in', '/waiting', '/sign-in/link/none')
+        assert.deepEqual(
+          some.filter(path => !looked.has(path)),
+          [],
+        )
         assert.deepEqual(complaints, [])
       } finally {
         await close()
