@@ -11,7 +11,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { parseArgs } from 'node:util'
 import { installPackages } from '../console/install.ts'
 import { freePort } from '../test/ports.ts'
-import { output, startProgram, stop, temporaryFolder } from './children.ts'
+import { output, printed, startProgram, stop, temporaryFolder } from './children.ts'
 import { table } from './results.ts'
 
 installPackages(true)
@@ -35,10 +35,12 @@ const MAIN = join(import.meta.dirname, '../cli/main.ts')
 const CUSTOMER = `customer-${organizations >> 1}`
 const MODELS = ['eb1', 'eb1-efficient', 'eb1-fast']
 const DAY_MS = 86_400_000
+const stdio: ['ignore', 'pipe', 'inherit'] = ['ignore', 'pipe', 'inherit']
 const folder = join(temporaryFolder(), 'console')
 mkdirSync(folder)
 
-const [port, admin] = await freePort(2).then(first => [first, first + 1])
+const port = await freePort(2)
+const admin = port + 1
 const file = join(folder, 'gateway.yaml')
 writeFileSync(
   file,
@@ -60,14 +62,8 @@ organizations:
 )
 
 async function startGateway() {
-  const child = startProgram(undefined, MAIN, ['start', '--config', file], { stdio: ['ignore', 'ignore', 'inherit'] })
-  const ready = () =>
-    fetch(`http://127.0.0.1:${admin}/readyz`).then(
-      ({ status }) => status === 200,
-      () => false,
-    )
-  while (child.exitCode === null && !(await ready())) await new Promise(resolve => setTimeout(resolve, 20))
-  if (child.exitCode !== null) throw new Error(`the gateway ended with ${child.exitCode}`)
+  const child = startProgram(undefined, MAIN, ['start', '--config', file], { stdio })
+  await printed(child, /Sluice listens on/)
   return child
 }
 
@@ -76,9 +72,9 @@ function fill(): void {
   const db = new DatabaseSync(join(folder, 'gateway.db'))
   const now = Date.now()
   const needed = db
-    .prepare('SELECT name, type FROM pragma_table_info(\'ledger\') WHERE "notnull" AND dflt_value IS NULL')
+    .prepare('SELECT name, type FROM pragma_table_info(\'ledger\') WHERE pk OR ("notnull" AND dflt_value IS NULL)')
     .all() as { name: string; type: string }[]
-  const names = [...new Set([...needed.map(({ name }) => name), 'request_id'])]
+  const names = needed.map(({ name }) => name)
   const row = db.prepare(`INSERT INTO ledger (${names.join(', ')}) VALUES (${names.map(() => '?').join(', ')})`)
   const figures: Record<string, number> = { input: 20_000, output: 500, cost: 21_000_000 }
   db.exec('BEGIN')
@@ -117,7 +113,6 @@ writeFileSync(
     JSON.stringify({ id: `customer-${i}`, name: `Customer ${i}`, plan: 'tier1', keys: keys(i) }),
   ).join('\n'),
 )
-const stdio: ['ignore', 'pipe', 'inherit'] = ['ignore', 'pipe', 'inherit']
 await output(startProgram(undefined, MAIN, ['org', 'import', list, '--config', file], { stdio }), 600_000)
 fill()
 const gateway = await startGateway()

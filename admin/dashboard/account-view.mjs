@@ -72,29 +72,11 @@ export class AccountView {
     )
     const used = list(
       'Table of use',
-      [
-        ['key', ''],
-        ['model', ''],
-        ['requests', 'n'],
-        ['in', 'n wide'],
-        ['out', 'n wide'],
-        ['cost', 'n'],
-      ],
+      [['key', ''], ['model', ''], ...FIGURES],
       sum => `${sum.key}\n${sum.model}\n${sum.all ?? ''}`,
       usageRow,
     )
-    const days = list(
-      'Table of days',
-      [
-        ['day (UTC)', ''],
-        ['requests', 'n'],
-        ['in', 'n wide'],
-        ['out', 'n wide'],
-        ['cost', 'n'],
-      ],
-      sum => sum.day,
-      dayRow,
-    )
+    const days = list('Table of days', [['day (UTC)', ''], ...FIGURES], sum => sum.day, dayRow)
     const which = h('select', { id: 'which-key', 'aria-label': 'Exchanges of which key' })
     which.addEventListener('change', () => drawExchanges())
     const exchanges = list(
@@ -330,6 +312,20 @@ function plainRow(cells) {
 
 const td = (value, kind) => h('td', { class: kind }, value)
 
+/** The heads of `figures`. */
+const FIGURES = [
+  ['requests', 'n'],
+  ['in', 'n wide'],
+  ['out', 'n wide'],
+  ['cost', 'n'],
+]
+const figures = sum => [
+  td(count(sum.requests), 'n'),
+  td(count(sum.input), 'n wide'),
+  td(count(sum.output), 'n wide'),
+  td(usd(sum.cost), 'n'),
+]
+
 /** Sums with the total of all, which is then that of the rows below each other. */
 function withTotal(sums) {
   if (!sums || sums.length === 0) return sums
@@ -338,23 +334,13 @@ function withTotal(sums) {
   return [...sums, total]
 }
 
-const dayRow = () =>
-  plainRow(sum => [
-    h('th', { scope: 'row' }, sum.day),
-    td(count(sum.requests), 'n'),
-    td(count(sum.input), 'n wide'),
-    td(count(sum.output), 'n wide'),
-    td(usd(sum.cost), 'n'),
-  ])
+const dayRow = () => plainRow(sum => [h('th', { scope: 'row' }, sum.day), ...figures(sum)])
 
 const usageRow = () =>
   plainRow(sum => [
     h('th', { scope: 'row' }, sum.all ? 'All keys' : h('code', {}, sum.key)),
     td(sum.all ? '' : sum.model || '–'),
-    td(count(sum.requests), 'n'),
-    td(count(sum.input), 'n wide'),
-    td(count(sum.output), 'n wide'),
-    td(usd(sum.cost), 'n'),
+    ...figures(sum),
   ])
 
 const exchangeRow = () =>

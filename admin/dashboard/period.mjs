@@ -7,6 +7,11 @@ const DAY_MS = 86_400_000
 const names = new Intl.DateTimeFormat('en', { month: 'long', year: 'numeric', timeZone: 'UTC' })
 const iso = time => new Date(time).toISOString()
 
+function nextMonth(first) {
+  const date = new Date(first)
+  return Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1, 1)
+}
+
 /**
  * Two choices, of a month and of a day in it. Both are those of the calendar in UTC, whatever zone times are shown in:
  * limits of spend begin anew then, and bills, statements and the console are made by them.
@@ -55,8 +60,7 @@ export class Period {
       ])
       options(this.#months, months, chosen)
       const first = this.#first(now)
-      const of = new Date(first)
-      const end = Math.min(Date.UTC(of.getUTCFullYear(), of.getUTCMonth() + 1, 1), Date.parse(today) + DAY_MS)
+      const end = Math.min(nextMonth(first), Date.parse(today) + DAY_MS)
       const days = Array.from({ length: (end - first) / DAY_MS }, (_, n) => iso(first + n * DAY_MS).slice(0, 10))
       options(this.#days, [['', 'All days'], ...days.map(day => [day, day])], this.#days.value)
     }
@@ -77,8 +81,7 @@ export class Period {
       return { since, until: since + DAY_MS }
     }
     const since = this.#first(now)
-    const of = new Date(since)
-    return { since, until: Date.UTC(of.getUTCFullYear(), of.getUTCMonth() + 1, 1) }
+    return { since, until: nextMonth(since) }
   }
 
   /** For `GET organizations/{id}/usage`. */

@@ -55,11 +55,11 @@ async function emptyDatabase(): Promise<string> {
   const server = process.env['SLUICE_TEST_POSTGRES']
   if (server === undefined) return 'sqlite::memory:'
   const name = `console_${randomBytes(8).toString('hex')}`
-  const client = new pg.Client(`${server}/postgres`)
+  const client = new pg.Client(server)
   await client.connect()
   await client.query(`CREATE DATABASE ${name}`)
   await client.end()
-  return `${server}/${name}`
+  return Object.assign(new URL(server), { pathname: name }).href
 }
 
 /** @param yaml further lines of console.yaml. @param at the name in its address */

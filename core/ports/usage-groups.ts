@@ -18,6 +18,24 @@ export const GROUPS = {
 } as const satisfies Record<string, (sum: UsageSum) => string>
 export type Group = keyof typeof GROUPS
 
+/**
+ * The texts of a sum that each group is made of, beside its time and the value of a tag: sums that agree in them, and in
+ * the day, are of one group, but for the hour.
+ */
+export const TEXTS_OF = {
+  organization: ['organization'],
+  key: ['key_id'],
+  model: ['model'],
+  provider: ['provider'],
+  backend: ['provider', 'provider_model'],
+  surface: ['surface'],
+  outcome: ['outcome'],
+  tag: [],
+  hour: [],
+  day: [],
+  month: [],
+} as const satisfies Record<Group, readonly (keyof UsageSum)[]>
+
 const NOT_BY_TAG: readonly string[] = ['provider', 'backend', 'surface', 'outcome'] satisfies Group[]
 
 /** Why sums of this tag, or of all rows, cannot be grouped so; null: they can. */

@@ -85,8 +85,9 @@ export default definePlugin<Options>({
         const key = keyOf(call, maxRequest)
         if (key === null) return next(call, sink)
         const owner = call.facts.get(identity).organization.id
-        const kept = /\bno-cache\b/i.test(wish) ? undefined : replies.find(owner, key, clock.mono())
-        call.facts.set(found, kept ? clock.mono() - kept.at : null)
+        const now = clock.mono()
+        const kept = /\bno-cache\b/i.test(wish) ? undefined : replies.find(owner, key, now)
+        call.facts.set(found, kept ? now - kept.at : null)
         if (kept) return answerCall(call, sink, JSON.parse(kept.events.toString()), { by: 'response-cache', share })
         const record = new EventRecorder(sink, maxReply, events => {
           if (events && isWhole(events)) replies.keep(owner, key, Buffer.from(JSON.stringify(events)), clock.mono())
@@ -116,6 +117,8 @@ interface Kept {
   readonly at: number
 }
 
+const sizeOf = ({ events }: Kept): number => events.length + ENTRY_BYTES
+
 interface Owned {
   readonly replies: Map<string, Kept>
   bytes: number
@@ -123,7 +126,8 @@ interface Owned {
 
 /**
  * Replies by organization, each bounded in bytes. Both maps have what was used longest ago first. An organization that
- * is above its bound forgets its own oldest reply; where all are above theirs, the one that asked longest ago does.
+ * is above its bound forgets its own oldest reply; where all together are above theirs, the one that asked longest ago
+ * does.
  */
 class Replies {
   readonly #owners = new Map<string, Owned>()
@@ -150,16 +154,17 @@ class Replies {
 
   keep(owner: string, key: string, events: Buffer, now: number): void {
     const owned = this.#owners.get(owner) ?? { replies: new Map(), bytes: 0 }
-    const size = events.length + ENTRY_BYTES
+    const kept = { events, at: now }
+    const size = sizeOf(kept)
     if (size > this.#each) return
     this.#forget(owner, owned, key)
     while (owned.bytes + size > this.#each) this.#forgetOldest(owner, owned)
     while (this.#bytes + size > this.#most) this.#forgetOldest(...this.#owners.entries().next().value!)
-    this.#put(owner, owned, key, { events, at: now })
+    this.#put(owner, owned, key, kept)
   }
 
   #put(owner: string, owned: Owned, key: string, kept: Kept): void {
-    const size = kept.events.length + ENTRY_BYTES
+    const size = sizeOf(kept)
     owned.replies.set(key, kept)
     owned.bytes += size
     this.#bytes += size
@@ -174,7 +179,7 @@ class Replies {
   #forget(owner: string, owned: Owned, key: string): void {
     const kept = owned.replies.get(key)
     if (!kept) return
-    const size = kept.events.length + ENTRY_BYTES
+    const size = sizeOf(kept)
     owned.replies.delete(key)
     owned.bytes -= size
     this.#bytes -= size

@@ -15,6 +15,7 @@ import { FLAGS } from '../../bin/flags.mjs'
 import { startSimulator } from '../../providers/simulator/server.ts'
 import { installNpm, NotInstalled } from '../clients/install.ts'
 import { eventually } from '../eventually.ts'
+import { innerRun } from '../inner-run.ts'
 import { freePort } from '../ports.ts'
 import { defaultYaml, KEY } from './harness.ts'
 
@@ -54,20 +55,9 @@ before(() => {
 
 test('the tests of streams, WebSocket, reloads and stores pass on Node 24 with listener: node', async t => {
   if (missing !== undefined) return t.skip(missing)
-  // One file after the other: the runner of this test has others beside it.
-  const args = ['--test', '--test-concurrency=1', '--test-timeout=300000', '--test-reporter=tap', ...SUITE]
-  const child = spawn(node, args, { cwd: ROOT, env: { ...ENV, SLUICE_TEST_LISTENER: 'node' }, signal: t.signal })
-  let [stdout, stderr] = ['', '']
-  child.stdout.setEncoding('utf8').on('data', piece => {
-    stdout += piece
-  })
-  child.stderr.setEncoding('utf8').on('data', piece => {
-    stderr += piece
-  })
-  const status = await new Promise((resolve, reject) => child.once('close', resolve).once('error', reject))
-  const told = stdout.split('\n').filter(line => /^# |^\s*not ok|error: /.test(line))
-  assert.equal(status, 0, `${told.join('\n')}\n${stderr}`)
-  const passed = Number(/^# pass (\d+)$/m.exec(stdout)?.[1])
+  const env = { ...ENV, SLUICE_TEST_LISTENER: 'node' }
+  const { status, passed, told } = await innerRun(node, SUITE, env, t.signal)
+  assert.equal(status, 0, told)
   assert.ok(passed > 10 * SUITE.length, `${passed} tests passed`)
 })
 
