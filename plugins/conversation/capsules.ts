@@ -12,7 +12,7 @@ import {
 } from '../../core/canon/compaction.ts'
 import type { Conversation, Keeps } from '../../core/canon/conversation.ts'
 import { deny, type Reply } from '../../core/plugin.ts'
-import { Sealer } from './seal.ts'
+import { Sealer } from '../../core/tools/sealer.ts'
 
 /** The beginning of a capsule as it is sent; base64url follows. */
 const PREFIX = 'cmp_eba1_'

@@ -16,6 +16,7 @@ import {
 } from '../../core/plugin.ts'
 import type { MaybePromise } from '../../core/ports/store.ts'
 import { itemId } from '../../core/tools/ids.ts'
+import { Sealer } from '../../core/tools/sealer.ts'
 import { duration, object, size } from '../../core/tools/vocabulary.ts'
 import { counting } from '../admission/counting.ts'
 import { ModelAccess } from '../model-access/access.ts'
@@ -46,7 +47,6 @@ import {
   type Take,
 } from './memory.ts'
 import { modelOf, notKnown, RetainedReplies, shown } from './replies.ts'
-import { Sealer } from './seal.ts'
 
 /** What has less time left may be gone when it is renewed: the clock of Redis is another one, and a write takes time. */
 const RENEWABLE_MS = 60_000

@@ -20,11 +20,11 @@ import type { ConnectionState } from '../../core/ports/listener.ts'
 import type { MaybePromise, Store } from '../../core/ports/store.ts'
 import type { Clock } from '../../core/tools/clock.ts'
 import { FairGate } from '../../core/tools/fair.ts'
+import type { Sealer } from '../../core/tools/sealer.ts'
 import type { Asked } from '../model-access/asked.ts'
 import type { KeptLink, RecentBounds, RecentConversations } from '../shared/recent.ts'
 import { handleOf } from './handles.ts'
 import { sizeOfAll } from './history.ts'
-import type { Sealer } from './seal.ts'
 
 /** One retained response: the turns it added, and a link to the one it continued (decisions 29). */
 export interface Retained extends Added {

@@ -3,9 +3,9 @@
 import { loopTurns } from '../../core/engine/loop-turn.ts'
 import type { MaybePromise, Store } from '../../core/ports/store.ts'
 import type { Clock } from '../../core/tools/clock.ts'
+import { Sealer } from '../../core/tools/sealer.ts'
 import type { Asked } from '../model-access/asked.ts'
 import { hasEnded, largeChains, type Retained } from './memory.ts'
-import { Sealer } from './seal.ts'
 
 /** Says that a response is not known. One text for all reasons: nobody learns what another one has. */
 export const notKnown = (id: string): string =>

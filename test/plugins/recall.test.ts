@@ -4,8 +4,8 @@ import { test } from 'node:test'
 import type { Continuation, Conversation, Part } from '../../core/canon/conversation.ts'
 import { GatewayError } from '../../core/canon/errors.ts'
 import type { Store } from '../../core/ports/store.ts'
+import { Sealer } from '../../core/tools/sealer.ts'
 import { type Added, continueFrom, Memory, type Reader, type Recalled } from '../../plugins/conversation/memory.ts'
-import { Sealer } from '../../plugins/conversation/seal.ts'
 import { RecentConversations } from '../../plugins/shared/recent.ts'
 
 /** A request that may hold all. */
