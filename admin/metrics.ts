@@ -591,7 +591,7 @@ export class Metrics {
     const kept = () => Object.entries(stats()?.kept ?? {})
     const bytes = 'sluice_store_kept_bytes'
     const keptBytes = () => kept().map(([kind, { bytes: value }]) => ({ metricName: bytes, labels: { kind }, value }))
-    const help = 'Bytes of retained records, and of kept replies of idempotency keys.'
+    const help = 'Bytes of retained records, of kept replies of idempotency keys, and of what plugins keep.'
     // Each worker has read the one figure of the store, at another moment.
     this.#expose(bytes, 'gauge', help, keptBytes, 'max')
     const evicted = 'sluice_store_evicted_total'

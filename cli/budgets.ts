@@ -142,6 +142,15 @@ const ruled: readonly Budget[] = [
     over: 'nothing: its own oldest is evicted',
     seen: '`sluice_store_kept_bytes`, `sluice_store_evicted_total`',
   },
+  {
+    name: 'plugin values',
+    bound: 'what plugins keep in the store',
+    owner: 'tenant',
+    each: [setting('store.share'), 'of all'],
+    all: setting('store.max_plugin_values'),
+    over: 'nothing: its own oldest is evicted',
+    seen: '`sluice_store_kept_bytes`, `sluice_store_evicted_total`',
+  },
 ]
 
 /** In the order in which a request meets them. */

@@ -252,6 +252,7 @@ export const storeMembers = object({
     'Longest wait for one call to Redis. After it a request that needs the answer is refused with 503.',
   ),
   max_records: size('4GiB', 'Most bytes of retained responses and continuation data, over all organizations.'),
+  max_plugin_values: size('256MiB', 'Most bytes of what plugins keep in the store, over all organizations.'),
   max_memory: nullable(
     size('0', "Memory of the server of `local`. It evicts nothing; full, it refuses. Not set: half of the machine's."),
   ),
@@ -261,7 +262,7 @@ export const storeMembers = object({
     maximum: 1,
     default: 0.25,
     description:
-      "Part of max_records, and of the plugin idempotency's max_total, that one organization may have. Above it its oldest go.",
+      "Part of max_records, of max_plugin_values, and of the plugin idempotency's max_total, that one organization may have. Above it its oldest go.",
   } as Filled<number>,
   replicas: {
     type: ['integer', 'string'],

@@ -250,6 +250,8 @@ export interface PluginContext<S extends keyof Configuration = keyof Configurati
    * breakers, caches.
    */
   readonly shared: SharedState
+  /** What the plugin keeps in the store, where all gateways on it and later starts find it. */
+  readonly values: PluginValues
   /** The gateway's secret, for sealing stored data. */
   readonly secret: Uint8Array
   /** The kinds of records that some plugin of the configuration lists in `retrieves`. */
@@ -259,6 +261,31 @@ export interface PluginContext<S extends keyof Configuration = keyof Configurati
    * only.
    */
   readonly searchProviders: SearchProviders
+}
+
+/**
+ * Values that a plugin keeps in the store. All its instances share them, on all gateways on the store; other plugins do
+ * not meet them. They are sealed with the gateway's secret, and keys are stored as digests. An organization's values may
+ * take its share of `store.max_plugin_values`; above it the oldest go, and those of an organization that is deleted go
+ * with it. So every value may be gone, and a move to another store takes none along.
+ *
+ * Each call rejects with StoreUnavailable when the store does not answer: catch it where a request can do without.
+ */
+export interface PluginValues {
+  /**
+   * @param organization whose value it is; null for one that belongs to no organization
+   * @returns null when there is none, or no more
+   */
+  get(organization: string | null, key: string): Promise<Uint8Array | null>
+  /**
+   * Keeps a value, in place of one that is there. Once it has resolved, every gateway on the store finds it.
+   * @param key at most 4,096 characters
+   * @param value at most 1 MiB
+   * @param ttlMs how long it is kept: from 1 millisecond to a year
+   * @throws (rejects with) RangeError for what is larger or longer
+   */
+  put(organization: string | null, key: string, value: Uint8Array, ttlMs: number): Promise<void>
+  delete(organization: string | null, key: string): Promise<void>
 }
 
 /** Finds accounts by their names, in gateway.yaml and in the store. */

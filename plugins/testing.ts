@@ -147,6 +147,8 @@ export interface RunOptions<C> {
   /** The parts of the configuration that the plugin uses. */
   gateway?: Partial<GatewayConfig>
   store?: Store
+  /** What the plugin keeps with `context.values`, for several runs: `memoryValues()`. Absent: for this run alone. */
+  values?: Store['pluginValues']
   /** What `context.accounts` finds; nothing by default. */
   accounts?: AccountFinder
   /** State that outlives a configuration. Two runs with the same state act as two requests to one process. */
@@ -255,7 +257,7 @@ export async function runPlugin<C>(plugin: Plugin<C>, options: RunOptions<C> = {
     around: (of, hooks) => declaredOnly(of, hooks, fault => owes.push(fault)),
     services: {
       config: (options.gateway ?? {}) as GatewayConfig,
-      store: options.store ?? missingStore,
+      store: options.store ?? storeWith(options.values ?? memoryValues()),
       clock,
       random: () => 0,
       log: logger,
@@ -560,11 +562,31 @@ async function orGiveUp<T>(settled: Promise<T>, name: string, ms: number): Promi
   }
 }
 
-const missingStore = new Proxy({} as Store, {
-  get(_, name) {
-    throw new Error(`the plugin uses the store (${String(name)}): give runPlugin one`)
-  },
-})
+const storeWith = (pluginValues: Store['pluginValues']): Store =>
+  new Proxy({} as Store, {
+    get(_, name) {
+      if (name === 'pluginValues') return pluginValues
+      throw new Error(`the plugin uses the store (${String(name)}): give runPlugin one`)
+    },
+  })
+
+/** Keeps in memory what plugins keep with `context.values`; without bounds. */
+export function memoryValues(): Store['pluginValues'] {
+  const kept = new Map<string, { value: Uint8Array; until: number }>()
+  const nameOf = (organization: string, id: string) => JSON.stringify([organization, id])
+  return {
+    put(organization, _, id, value, ttlMs, now) {
+      kept.set(nameOf(organization, id), { value, until: now + ttlMs })
+    },
+    get(organization, _, id, now) {
+      const found = kept.get(nameOf(organization, id))
+      return found && found.until > now ? found.value : null
+    },
+    delete(organization, _, id) {
+      kept.delete(nameOf(organization, id))
+    },
+  }
+}
 
 export { GatewayError } from '../core/canon/errors.ts'
 export { MemoryIncoming } from '../core/engine/memory-incoming.ts'

@@ -44,18 +44,20 @@ export interface StoreOptions {
     maxTotal?: number
   }
   /**
-   * `local:` only: the memory of its server, in bytes. What is retained may have a quarter of it, idempotency an eighth.
-   * Absent or null: `localMemory`.
+   * `local:` only: the memory of its server, in bytes. What is retained may have a quarter of it, idempotency an eighth, and
+   * values of plugins a sixteenth. Absent or null: `localMemory`.
    */
   maxMemory?: number | null
   /** All retained responses and continuation data together take at most this many bytes. Default 4 GiB. */
   maxRecords?: number
+  /** All values of plugins together take at most this many bytes. Default 256 MiB. */
+  maxValues?: number
   /**
    * Redis only: how many replicas must have a ledger row before it leaves the journal. `auto`, the default: one, as soon
    * as this process has seen one.
    */
   replicas?: number | 'auto'
-  /** The part of either total that one organization may have: above 0, at most 1. Default 0.25. */
+  /** The part of each total that one organization may have: above 0, at most 1. Default 0.25. */
   share?: number
   /**
    * Redis only: the folder that holds `journal/`. Default ./data. SQLite keeps its journal beside the database file.
@@ -77,6 +79,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   const memory = isLocal(url) ? (options.maxMemory ?? localMemory()) : Number.POSITIVE_INFINITY
   const maxTotal = Math.min(options.idempotency?.maxTotal ?? 1 << 30, Math.floor(memory / 8))
   const maxRecords = Math.min(options.maxRecords ?? 4 * 2 ** 30, Math.floor(memory / 4))
+  const maxValues = Math.min(options.maxValues ?? 256 * 2 ** 20, Math.floor(memory / 16))
   const share = options.share ?? 0.25
   const ledgerKeep = options.ledgerKeep ?? null
   const ship = options.ship ?? null
@@ -85,7 +88,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     const file = url.slice('sqlite:'.length).replace(/^\/\/(?=\/)/, '')
     if (!file) throw new StoreUnavailable(`${url} names no file`)
     const kept = { ledgerKeep, ship, ...(audit && { audit }) }
-    const caps = { idempotencyBytes: maxTotal, recordBytes: maxRecords, share, ...kept }
+    const caps = { idempotencyBytes: maxTotal, recordBytes: maxRecords, valueBytes: maxValues, share, ...kept }
     return openSqliteStore({ file, instance, clock, log, caps, maxRecord })
   }
   if (isLocal(url) || REDIS_SCHEMES.has(scheme)) {
@@ -102,6 +105,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
       maxRecord,
       maxTotal,
       maxRecords,
+      maxValues,
       share,
       replicas: options.replicas ?? 'auto',
       dataDir: isLocal(url) ? folderOf(url) : (options.dataDir ?? './data'),

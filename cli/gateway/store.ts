@@ -42,6 +42,7 @@ export async function openStoreOf(
     audit: config.server.admin.audit,
     maxMemory: config.store.max_memory,
     maxRecords: config.store.max_records,
+    maxValues: config.store.max_plugin_values,
     share: config.store.share,
     replicas: config.store.replicas,
     idempotency: { maxRecord: bounds.get('idempotency.maxRecord'), maxTotal: bounds.get('idempotency.maxTotal') },

@@ -7,12 +7,13 @@ import type { Configuration, Plugin, PluginContext } from '../plugin.ts'
 import { SearchProviders } from '../ports/search.ts'
 import type { Surface } from '../ports/surface.ts'
 import { type BuildOptions, buildChain, type Chain, type PipelineEntry } from './chain.ts'
+import { valuesOf } from './plugin-values.ts'
 import { ownState } from './shared-state.ts'
 
 /** What all plugins of a configuration share. */
 export type Services = Omit<
   PluginContext,
-  'config' | 'id' | 'pipeline' | 'terminal' | 'foreign' | 'surfaces' | 'searchProviders' | 'retrieved'
+  'config' | 'id' | 'pipeline' | 'terminal' | 'foreign' | 'surfaces' | 'searchProviders' | 'retrieved' | 'values'
 > & {
   /** The whole configuration; each plugin gets only the sections that it uses. */
   config: Configuration
@@ -71,6 +72,7 @@ export async function assemble({
         ...services,
         config: sectionsOf(services.config, plugins.get(plugin)),
         shared: ownState(services.shared, plugin),
+        values: valuesOf(plugin, services),
         id,
         pipeline,
         terminal,

@@ -1,5 +1,5 @@
 /** What layers of a call are built of, and how a chain puts them together. */
-import type { GatewayError } from '../canon/errors.ts'
+import { asGatewayError, type GatewayError } from '../canon/errors.ts'
 import type { StreamEvent } from '../canon/events.ts'
 import type {
   CallControl,
@@ -145,6 +145,21 @@ export class Relay implements CallControl {
     const count = this.#count
     const control = call()
     if (count === this.#count) this.to(control)
+  }
+
+  /**
+   * Makes the call once the promise has resolved, unless nobody waits for its reply any more. Where the promise rejects,
+   * or `call` throws, the call fails.
+   */
+  makeAfter<T>(promise: Promise<T>, sink: CallSink, call: (value: T) => CallControl): this {
+    promise
+      .then(value => {
+        if (this.#ended === null && !sink.closed) this.make(() => call(value))
+      })
+      .catch(error => {
+        if (this.#ended === null && !sink.closed) sink.fail(asGatewayError(error))
+      })
+    return this
   }
 
   pause(): void {

@@ -1,5 +1,5 @@
 /**
- * The store port: limits, ledger, idempotency records, and private and retained records. Two engines implement it,
+ * The store port: limits, ledger, idempotency records, private and retained records, and values of plugins. Two engines implement it,
  * `stores/sqlite` (embedded) and `stores/redis` (shared), and one suite of tests runs on both. A call may return its
  * result (embedded) or a promise (shared). Every failure of the engine, including a timeout, is a StoreUnavailable,
  * which the chain answers with 503 provider_unavailable (decisions 27).
@@ -24,6 +24,8 @@ export interface Store {
   readonly ledger: Ledger
   readonly idempotency: IdempotencyStore
   readonly records: RecordStore
+  /** What plugins keep through `context.values`, with a bound of its own. */
+  readonly pluginValues: ValueStore
   readonly accounts: AccountStore
   readonly notices: NoticeStore
   /** Pages of sums of what the ledger's rows used, in any order; of whole hours, they are kept as rows are booked. */
@@ -76,8 +78,8 @@ export interface StoreSize {
   limit: number
 }
 
-/** What is kept for a while: retained responses with continuation data, and replies of idempotency keys. */
-export type Retained = 'records' | 'idempotency'
+/** What is kept for a while: retained responses with continuation data, replies of idempotency keys, values of plugins. */
+export type Retained = 'records' | 'idempotency' | 'plugin_values'
 
 /**
  * `bytes`: of all organizations, as last seen. `evicted`: how many this process has evicted since its start, because
@@ -524,21 +526,24 @@ export interface IdempotencyStore {
 export type RecordKind = 'response' | 'reply' | 'continuation'
 
 /**
- * Small private values with a time to live: retained responses and continuation data. Each belongs to an
- * organization. Values arrive already sealed.
+ * Small private values with a time to live: retained responses and continuation data, and what plugins keep. Each belongs
+ * to an organization. Values arrive already sealed.
  */
-export interface RecordStore {
-  put(org: string, kind: RecordKind, id: string, value: Uint8Array, ttlMs: number, now: number): MaybePromise<void>
-  get(org: string, kind: RecordKind, id: string, now: number): MaybePromise<Uint8Array | null>
+export interface RecordStore<Kind extends string = RecordKind> {
+  put(org: string, kind: Kind, id: string, value: Uint8Array, ttlMs: number, now: number): MaybePromise<void>
+  get(org: string, kind: Kind, id: string, now: number): MaybePromise<Uint8Array | null>
   /** Reads several of one kind; null where one is missing. */
-  getMany(org: string, kind: RecordKind, ids: readonly string[], now: number): MaybePromise<(Uint8Array | null)[]>
+  getMany(org: string, kind: Kind, ids: readonly string[], now: number): MaybePromise<(Uint8Array | null)[]>
   /**
    * Whether each of these is there, in one question that reads no value. One whose time to live is over may still be
    * there.
    */
-  hasAll(org: string, kind: RecordKind, ids: readonly string[]): MaybePromise<boolean>
+  hasAll(org: string, kind: Kind, ids: readonly string[]): MaybePromise<boolean>
   /** Renews the time to live of those that exist; ignores the others. */
-  touch(org: string, kind: RecordKind, ids: readonly string[], ttlMs: number, now: number): MaybePromise<void>
+  touch(org: string, kind: Kind, ids: readonly string[], ttlMs: number, now: number): MaybePromise<void>
   /** Deletes one, if it exists. From then on `get` does not find it. */
-  delete(org: string, kind: RecordKind, id: string): MaybePromise<void>
+  delete(org: string, kind: Kind, id: string): MaybePromise<void>
 }
+
+/** The records of plugins. */
+export type ValueStore = Pick<RecordStore<'value'>, 'get' | 'put' | 'delete'>

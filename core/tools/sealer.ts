@@ -1,6 +1,6 @@
 /**
- * Seals private records with the gateway's secret (TOOL-6): AES-256-GCM under a key derived for the organization, so
- * that a record cannot be opened for another organization. Layout: 12-byte nonce, 16-byte tag, ciphertext.
+ * Seals what the store keeps with the gateway's secret (TOOL-6): AES-256-GCM under a key derived for the organization, so
+ * that it cannot be opened for another organization. Layout: 12-byte nonce, 16-byte tag, ciphertext.
  */
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto'
 
@@ -22,9 +22,13 @@ export class Sealer {
 
   /** Seals a value of which the JSON is known. */
   sealJson(organization: string, json: string): Uint8Array {
+    return this.sealBytes(organization, Buffer.from(json))
+  }
+
+  sealBytes(organization: string, bytes: Uint8Array): Uint8Array {
     const nonce = randomBytes(12)
     const cipher = createCipheriv('aes-256-gcm', this.#key(organization), nonce)
-    const body = Buffer.concat([cipher.update(json, 'utf8'), cipher.final()])
+    const body = Buffer.concat([cipher.update(bytes), cipher.final()])
     return Buffer.concat([nonce, cipher.getAuthTag(), body])
   }
 
@@ -33,12 +37,17 @@ export class Sealer {
    * as not found, never as an error.
    */
   open(organization: string, sealed: Uint8Array): unknown {
+    const bytes = this.openBytes(organization, sealed)
+    return bytes && JSON.parse(bytes.toString())
+  }
+
+  /** What was sealed; null as `open` says. */
+  openBytes(organization: string, sealed: Uint8Array): Buffer | null {
     if (sealed.length < 28) return null
     try {
       const decipher = createDecipheriv('aes-256-gcm', this.#key(organization), sealed.subarray(0, 12))
       decipher.setAuthTag(sealed.subarray(12, 28))
-      const text = decipher.update(sealed.subarray(28), undefined, 'utf8') + decipher.final('utf8')
-      return JSON.parse(text)
+      return Buffer.concat([decipher.update(sealed.subarray(28)), decipher.final()])
     } catch {
       return null
     }

@@ -7,10 +7,21 @@
  *
  * Two requests are the same when nothing differs that a model could see or that shapes its reply. Whether the client
  * streams makes no difference, and neither do ids of calls, which are new in each reply. Replies are kept in memory, by
- * each process for itself.
+ * each process for itself, or in the store for all gateways on it.
  */
 import { createHash } from 'node:crypto'
-import { answerCall, type Call, type Conversation, definePlugin, EventRecorder, type StreamEvent, slot } from 'sluice'
+import {
+  answerCall,
+  type Call,
+  type Conversation,
+  definePlugin,
+  EventRecorder,
+  type Logger,
+  type PluginValues,
+  Relay,
+  type StreamEvent,
+  slot,
+} from 'sluice'
 
 type Turn = Conversation['turns'][number]
 type Part = Turn['parts'][number]
@@ -18,6 +29,7 @@ type Part = Turn['parts'][number]
 interface Options {
   share: number
   keep: number
+  kept_in: 'process' | 'store'
   max_bytes: number
   each: number
   max_reply: number
@@ -30,6 +42,8 @@ const found = slot<number | null>('response-cache.found')
 
 /** What a reply takes beside its events: its key, its places in two maps. */
 const ENTRY_BYTES = 512
+/** The most bytes of a value in the store. */
+const MOST_STORED = 1 << 20
 
 export default definePlugin<Options>({
   name: 'response-cache',
@@ -46,12 +60,23 @@ export default definePlugin<Options>({
         description: "The share of the model's price at which a kept reply is billed: 0 is free.",
       },
       keep: { type: 'string', format: 'duration', default: '1h', description: 'How long a reply is kept.' },
-      max_bytes: { type: 'string', format: 'size', default: '64MiB', description: 'Most bytes of all replies.' },
+      kept_in: {
+        type: 'string',
+        enum: ['process', 'store'],
+        default: 'process',
+        description: 'Where replies are kept. In the store all gateways on it share them, and its bounds hold.',
+      },
+      max_bytes: {
+        type: 'string',
+        format: 'size',
+        default: '64MiB',
+        description: 'Most bytes of all replies in the process.',
+      },
       each: {
         type: 'string',
         format: 'size',
         default: '8MiB',
-        description: 'Most bytes of the replies of one organization.',
+        description: 'Most bytes of the replies of one organization in the process.',
       },
       max_reply: {
         type: 'string',
@@ -71,13 +96,27 @@ export default definePlugin<Options>({
   mayProvide: [found],
   layers: ['call'],
   aboveTerminal: true,
-  dryRun: 'safe',
-  check: ({ each, max_bytes: all, max_reply: reply }) => [
-    ...(each > all ? [`each is above max_bytes: no organization can have more than all have`] : []),
-    ...(reply > each ? [`max_reply is above each: such a reply would never be kept`] : []),
-  ],
-  create({ share, keep, max_bytes: maxBytes, each, max_reply: maxReply, max_request: maxRequest }, { clock }) {
-    const replies = new Replies(keep, maxBytes, each)
+  // A dry run looks in no store.
+  dryRun: options => ({ ...options, kept_in: 'process' }),
+  check: ({ kept_in: place, each, max_bytes: all, max_reply: reply }) => {
+    if (place === 'store')
+      return reply > MOST_STORED ? [`max_reply is above 1 MiB, the most of one value of the store`] : []
+    return [
+      ...(each > all ? [`each is above max_bytes: no organization can have more than all have`] : []),
+      ...(reply > each ? [`max_reply is above each: such a reply would never be kept`] : []),
+    ]
+  },
+  create(options, { clock, values, log }) {
+    const {
+      share,
+      keep,
+      kept_in: place,
+      max_bytes: maxBytes,
+      each,
+      max_reply: maxReply,
+      max_request: maxRequest,
+    } = options
+    const replies = place === 'store' ? new StoredReplies(values, keep, log) : new Replies(keep, maxBytes, each)
     return {
       callLayer: next => (call, sink) => {
         const wish = call.facts.incoming.headers.get('cache-control') ?? ''
@@ -85,14 +124,17 @@ export default definePlugin<Options>({
         const key = keyOf(call, maxRequest)
         if (key === null) return next(call, sink)
         const owner = call.facts.get(identity).organization.id
-        const now = clock.mono()
-        const kept = /\bno-cache\b/i.test(wish) ? undefined : replies.find(owner, key, now)
-        call.facts.set(found, kept ? now - kept.at : null)
-        if (kept) return answerCall(call, sink, JSON.parse(kept.events.toString()), { by: 'response-cache', share })
-        const record = new EventRecorder(sink, maxReply, events => {
-          if (events && isWhole(events)) replies.keep(owner, key, Buffer.from(JSON.stringify(events)), clock.mono())
-        })
-        return next(call, record)
+        const answer = (kept: Kept | undefined) => {
+          call.facts.set(found, kept ? Math.max(0, clock.now() - kept.at) : null)
+          if (kept) return answerCall(call, sink, JSON.parse(kept.events.toString()), { by: 'response-cache', share })
+          const record = new EventRecorder(sink, maxReply, events => {
+            if (events && isWhole(events))
+              replies.keep(owner, key, { events: Buffer.from(JSON.stringify(events)), at: clock.now() })
+          })
+          return next(call, record)
+        }
+        const kept = /\bno-cache\b/i.test(wish) ? undefined : replies.find(owner, key, clock.now())
+        return kept instanceof Promise ? new Relay().makeAfter(kept, sink, answer) : answer(kept)
       },
       onResponseHead(x, head) {
         const age = x.peek(found)
@@ -113,7 +155,7 @@ function isWhole(events: readonly StreamEvent[]): boolean {
 interface Kept {
   /** JSON of the events. */
   readonly events: Buffer
-  /** Monotonic milliseconds. */
+  /** When the reply ended, Unix milliseconds. */
   readonly at: number
 }
 
@@ -152,9 +194,8 @@ class Replies {
     return kept
   }
 
-  keep(owner: string, key: string, events: Buffer, now: number): void {
+  keep(owner: string, key: string, kept: Kept): void {
     const owned = this.#owners.get(owner) ?? { replies: new Map(), bytes: 0 }
-    const kept = { events, at: now }
     const size = sizeOf(kept)
     if (size > this.#each) return
     this.#forget(owner, owned, key)
@@ -184,6 +225,42 @@ class Replies {
     owned.bytes -= size
     this.#bytes -= size
     if (owned.replies.size === 0) this.#owners.delete(owner)
+  }
+}
+
+/** In a value: when the reply ended, a line feed, the events. */
+const LINE = 10
+
+/** Replies in the store. Where it does not answer, there are none. */
+class StoredReplies {
+  readonly #values: PluginValues
+  readonly #keepMs: number
+  readonly #log: Logger
+
+  constructor(values: PluginValues, keepMs: number, log: Logger) {
+    this.#values = values
+    this.#keepMs = keepMs
+    this.#log = log
+  }
+
+  async find(owner: string, key: string): Promise<Kept | undefined> {
+    try {
+      const value = await this.#values.get(owner, key)
+      if (!value) return undefined
+      const bytes = Buffer.from(value.buffer, value.byteOffset, value.length)
+      const end = bytes.indexOf(LINE)
+      return { at: Number(bytes.toString('latin1', 0, end)), events: bytes.subarray(end + 1) }
+    } catch (error) {
+      this.#log.warn({ err: error }, 'no reply could be looked for')
+      return undefined
+    }
+  }
+
+  keep(owner: string, key: string, { at, events }: Kept): void {
+    const value = Buffer.concat([Buffer.from(`${at}\n`), events])
+    this.#values
+      .put(owner, key, value, this.#keepMs)
+      .catch(error => this.#log.warn({ err: error }, 'a reply could not be kept'))
   }
 }
 

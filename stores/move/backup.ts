@@ -295,7 +295,7 @@ function book(file: string, records: readonly JournalRecord[]): void {
   const db = new DatabaseSync(file)
   try {
     prepare(db, file)
-    const caps = { idempotencyBytes: NO_BOUND, recordBytes: NO_BOUND, share: 1, ledgerKeep: null }
+    const caps = { idempotencyBytes: NO_BOUND, recordBytes: NO_BOUND, valueBytes: NO_BOUND, share: 1, ledgerKeep: null }
     new Tables(db, caps).apply([
       { op: 'recover', entries: packEntries(entries), levels: `[${levels.join()}]`, lost: [] },
     ])

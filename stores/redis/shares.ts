@@ -1,6 +1,6 @@
 /**
  * The shares of organizations in what is retained in Redis: one object for records, one for the replies of idempotency
- * keys. The sum of one organization is kept in its own cluster slot, in the step that stores something, which also
+ * keys, one for values of plugins. The sum of one organization is kept in its own cluster slot, in the step that stores something, which also
  * evicts its oldest when its share is full. The sums of all are kept in the slot of `{sluice:shares}`:
  *
  *   {sluice:shares}:KIND         sorted set: the bytes of each organization

@@ -49,8 +49,9 @@ import {
 import { RedisLimits } from './limits.ts'
 import { RedisNotices } from './notices.ts'
 import type { OrgKeys } from './plan.ts'
-import { RedisRecords } from './records.ts'
+import { RECORDS, RedisRecords, VALUES } from './records.ts'
 import { BUCKET, script } from './scripts.ts'
+import type { Shares } from './shares.ts'
 import { scanUsage } from './usage.ts'
 
 const CHARGE_SCRIPT = script('charge')
@@ -83,9 +84,11 @@ export interface RedisStoreOptions {
   maxTotal: number
   /** All retained responses and continuation data together take at most this many bytes. */
   maxRecords: number
+  /** All values of plugins together take at most this many bytes. */
+  maxValues: number
   /** How many replicas must have a ledger row before it leaves the journal. `auto`: one, once one was seen. */
   replicas: number | 'auto'
-  /** The part of `maxTotal` and of `maxRecords` that one organization may have. */
+  /** The part of `maxTotal`, of `maxRecords` and of `maxValues` that one organization may have. */
   share: number
   dataDir: string
   /** For tests: shorter leases. */
@@ -122,6 +125,7 @@ export class RedisStore implements Store {
   readonly ledger: JournaledLedger
   readonly idempotency: RedisIdempotency
   readonly records: RedisRecords
+  readonly pluginValues: RedisRecords<'value'>
   readonly accounts: RedisAccounts
   readonly notices: RedisNotices
   readonly leases: Leases
@@ -152,7 +156,9 @@ export class RedisStore implements Store {
       leaseMs: options.idempotencyLease ?? IDEMPOTENCY_LEASE_MS,
       clock,
     })
-    this.records = new RedisRecords({ client, maxTotal: options.maxRecords, share: options.share })
+    const { maxRecords, maxValues, share } = options
+    this.records = new RedisRecords(RECORDS, { client, maxTotal: maxRecords, share })
+    this.pluginValues = new RedisRecords(VALUES, { client, maxTotal: maxValues, share })
     this.leases = new Leases({
       client,
       clock,
@@ -164,7 +170,7 @@ export class RedisStore implements Store {
       each: async () => {
         await this.idempotency.renew()
         // What fails is done by the next beat: a full Redis must not keep what dead processes hold.
-        for (const { shares } of [this.idempotency, this.records]) await shares.beat().catch(() => {})
+        for (const { shares } of this.#retained) await shares.beat().catch(() => {})
         await this.#sink.count().catch(() => {})
         await this.accounts.index().catch(() => {})
         await removeLeft(this.accounts, org => this.#forget(org), clock.now()).catch(() => {})
@@ -268,8 +274,12 @@ export class RedisStore implements Store {
   }
 
   stats(): StoreStats {
-    const { ledger, records, idempotency } = this
-    const kept = { records: records.shares.stats, idempotency: idempotency.shares.stats }
+    const { ledger, records, idempotency, pluginValues } = this
+    const kept = {
+      records: records.shares.stats,
+      idempotency: idempotency.shares.stats,
+      plugin_values: pluginValues.shares.stats,
+    }
     const { open, pending, unreplicated } = ledger
     const journalSegments = this.#journal.segments
     return { openRows: open, pendingRows: pending, unreplicatedRows: unreplicated, journalSegments, kept }
@@ -298,9 +308,12 @@ export class RedisStore implements Store {
     this.#writer.disconnect()
   }
 
+  get #retained(): readonly { readonly shares: Shares }[] {
+    return [this.idempotency, this.records, this.pluginValues]
+  }
+
   async #forget(org: string): Promise<void> {
-    await this.idempotency.shares.clear(org)
-    await this.records.shares.clear(org)
+    for (const { shares } of this.#retained) await shares.clear(org)
     await this.leases.clear(org)
   }
 
@@ -447,17 +460,17 @@ export class RedisStore implements Store {
    * and when it has less memory than what may be retained.
    */
   async #checkEviction(): Promise<void> {
-    const { log, maxTotal, maxRecords } = this.#options
+    const { log, maxTotal, maxRecords, maxValues } = this.#options
     try {
       const memory = await this.#memory()
       const policy = memory.maxmemory_policy
       if (policy && policy !== 'noeviction')
         log.warn({ policy }, 'redis may evict limits and spend: set maxmemory-policy to noeviction')
       const maxmemory = Number(memory.maxmemory)
-      if (maxmemory > 0 && maxmemory < maxTotal + maxRecords)
+      if (maxmemory > 0 && maxmemory < maxTotal + maxRecords + maxValues)
         log.warn(
-          { maxmemory, max_records: maxRecords, max_total: maxTotal },
-          'redis would be full, and refuse everyone, before store.max_records and max_total of idempotency are reached',
+          { maxmemory, max_records: maxRecords, max_plugin_values: maxValues, max_total: maxTotal },
+          'redis would be full, and refuse everyone, before store.max_records, store.max_plugin_values and max_total of idempotency are reached',
         )
     } catch {
       // INFO is not allowed, or Redis is down: the policy is unknown, so there is no warning.

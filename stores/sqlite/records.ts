@@ -1,10 +1,11 @@
 /**
- * Retained responses and continuation data of the embedded store. Values that are not committed yet are read from
- * memory.
+ * Retained responses and continuation data of the embedded store, and values of plugins, each in a table of its own. What
+ * is not committed yet is read from memory.
  */
 import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { StoreUnavailable } from '../../core/canon/errors.ts'
 import type { RecordKind, RecordStore } from '../../core/ports/store.ts'
+import type { RecordTable } from './tables.ts'
 import type { Writer } from './writer.ts'
 
 /**
@@ -23,47 +24,54 @@ interface Pending {
   expires: number
 }
 
-export class SqliteRecords implements RecordStore {
+export class SqliteRecords<Kind extends string = RecordKind> implements RecordStore<Kind> {
+  readonly #table: RecordTable
   #writer: Writer
   #select: StatementSync
   #selectEnd: StatementSync
   #count: StatementSync
   #pending = new Map<string, Pending>()
 
-  constructor(options: { reader: DatabaseSync; writer: Writer }) {
-    this.#writer = options.writer
-    this.#select = options.reader.prepare(
-      'SELECT value, expires FROM records WHERE organization = ? AND kind = ? AND id = ?',
-    )
-    this.#selectEnd = options.reader.prepare(
-      'SELECT expires FROM records WHERE organization = ? AND kind = ? AND id = ?',
-    )
-    this.#count = options.reader.prepare(
-      `SELECT count(*) AS n FROM json_each(?) AS wanted CROSS JOIN records
-       ON organization = ? AND kind = ? AND records.id = wanted.value`,
+  constructor({ reader, writer, table }: { reader: DatabaseSync; writer: Writer; table: RecordTable }) {
+    this.#table = table
+    this.#writer = writer
+    const one = `FROM ${table} WHERE organization = ? AND kind = ? AND id = ?`
+    this.#select = reader.prepare(`SELECT value, expires ${one}`)
+    this.#selectEnd = reader.prepare(`SELECT expires ${one}`)
+    this.#count = reader.prepare(
+      `SELECT count(*) AS n FROM json_each(?) AS wanted CROSS JOIN ${table} AS stored
+       ON organization = ? AND kind = ? AND stored.id = wanted.value`,
     )
   }
 
-  async put(org: string, kind: RecordKind, id: string, value: Uint8Array, ttlMs: number, now: number): Promise<void> {
+  async put(org: string, kind: Kind, id: string, value: Uint8Array, ttlMs: number, now: number): Promise<void> {
     const expires = now + ttlMs
-    const committed = this.#writer.write({ op: 'record', organization: org, kind, id, value, expires })
+    const committed = this.#writer.write({
+      op: 'record',
+      table: this.#table,
+      organization: org,
+      kind,
+      id,
+      value,
+      expires,
+    })
     this.#remember(nameOf(org, kind, id), { value, expires }, committed)
     await withinBudget(committed)
   }
 
-  get(org: string, kind: RecordKind, id: string, now: number): Uint8Array | null {
+  get(org: string, kind: Kind, id: string, now: number): Uint8Array | null {
     const pending = this.#pending.get(nameOf(org, kind, id))
     if (pending?.value) return pending.expires > now ? pending.value : null
     const stored = this.#select.get(org, kind, id) as unknown as Required<Pending> | undefined
     return stored && Math.max(stored.expires, pending?.expires ?? 0) > now ? stored.value : null
   }
 
-  getMany(org: string, kind: RecordKind, ids: readonly string[], now: number): (Uint8Array | null)[] {
+  getMany(org: string, kind: Kind, ids: readonly string[], now: number): (Uint8Array | null)[] {
     return ids.map(id => this.get(org, kind, id, now))
   }
 
   /** The index alone tells it: reading when each ends would read the page of each. */
-  hasAll(org: string, kind: RecordKind, ids: readonly string[]): boolean {
+  hasAll(org: string, kind: Kind, ids: readonly string[]): boolean {
     const stored: string[] = []
     for (const id of ids) {
       const pending = this.#pending.get(nameOf(org, kind, id))
@@ -76,7 +84,7 @@ export class SqliteRecords implements RecordStore {
   }
 
   /** Extends the life of records. The request does not wait for the commit; `ready` reports a failure. */
-  touch(org: string, kind: RecordKind, ids: readonly string[], ttlMs: number, now: number): void {
+  touch(org: string, kind: Kind, ids: readonly string[], ttlMs: number, now: number): void {
     const expires = now + ttlMs
     const renewed = ids.filter(id => {
       const end = this.#endOf(org, kind, id)
@@ -84,22 +92,29 @@ export class SqliteRecords implements RecordStore {
       return end > now && end < expires
     })
     if (renewed.length === 0) return
-    const committed = this.#writer.write({ op: 'touch', organization: org, kind, ids: renewed, expires })
+    const committed = this.#writer.write({
+      op: 'touch',
+      table: this.#table,
+      organization: org,
+      kind,
+      ids: renewed,
+      expires,
+    })
     for (const id of renewed) {
       const name = nameOf(org, kind, id)
       this.#remember(name, { ...this.#pending.get(name), expires }, committed)
     }
   }
 
-  async delete(org: string, kind: RecordKind, id: string): Promise<void> {
-    const committed = this.#writer.write({ op: 'forget', organization: org, kind, id })
+  async delete(org: string, kind: Kind, id: string): Promise<void> {
+    const committed = this.#writer.write({ op: 'forget', table: this.#table, organization: org, kind, id })
     // Until it is committed, the table still has the record: an expired one is before it.
     this.#remember(nameOf(org, kind, id), { value: new Uint8Array(), expires: DELETED }, committed)
     await withinBudget(committed)
   }
 
   /** When a record ends, Unix ms; 0 for one that is not there. */
-  #endOf(org: string, kind: RecordKind, id: string): number {
+  #endOf(org: string, kind: Kind, id: string): number {
     const pending = this.#pending.get(nameOf(org, kind, id))
     if (pending) return pending.expires
     const stored = this.#selectEnd.get(org, kind, id) as unknown as Pending | undefined
@@ -126,6 +141,6 @@ function withinBudget(committed: Promise<void>): Promise<void> {
   })
 }
 
-function nameOf(org: string, kind: RecordKind, id: string): string {
+function nameOf(org: string, kind: string, id: string): string {
   return kind + '\n' + org + '\n' + id
 }

@@ -1,6 +1,7 @@
 /** The tables of the embedded store. `ledger` is public and documented in docs/ledger.md; the others are private. */
 import fs from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
+import type { Retained } from '../../core/ports/store.ts'
 import { checkFormat, checkMove, FormatRefused, type Mark, markOf } from '../format.ts'
 import { createPrivate } from '../private-file.ts'
 import { ACCOUNT_TABLES, AUDIT_TABLE, BALANCE_TABLES, KEY_INDEX, LIFE_TABLES, NAME_TABLES } from './accounts.ts'
@@ -108,7 +109,7 @@ CREATE INDEX spend_number ON spend (period, number);
  * REPLACE) would take the place of the trigger's own. REPLACE fires no DELETE trigger, hence `replaced`.
  * @param key the columns that identify a row
  */
-const sharesOf = (table: 'records' | 'idempotency', key: readonly string[]) => {
+const sharesOf = (table: Retained, key: readonly string[]) => {
   const add = (row: 'NEW' | 'OLD', sign: '+' | '-') =>
     `UPDATE shares SET bytes = bytes ${sign} ${row}.size WHERE kind = '${table}' AND organization IN ('', ${row}.organization);`
   return `
@@ -181,6 +182,22 @@ CREATE TRIGGER idempotency_unmarked AFTER DELETE ON idempotency WHEN OLD.status 
 END;
 `
 
+/** What plugins keep: as `records`, with a sum of its own. */
+const VALUE_TABLES = `
+CREATE TABLE plugin_values (
+  organization TEXT NOT NULL,
+  kind         TEXT NOT NULL,
+  id           TEXT NOT NULL,
+  value        BLOB NOT NULL,
+  size         INTEGER NOT NULL,
+  expires      INTEGER NOT NULL,
+  UNIQUE (organization, kind, id)
+) STRICT;
+CREATE INDEX plugin_values_expires ON plugin_values (expires);
+CREATE INDEX plugin_values_age ON plugin_values (organization);
+${sharesOf('plugin_values', ['organization', 'kind', 'id'])}
+`
+
 /**
  * In ascending order of version. A new version adds an entry. Existing steps are never changed, as they have been run.
  */
@@ -220,6 +237,8 @@ export const STEPS: readonly SchemaStep[] = [
     minReader: 1,
     run: db => db.exec("ALTER TABLE ledger ADD COLUMN body_digest TEXT NOT NULL DEFAULT ''"),
   },
+  // An earlier release leaves them where they are, and the next sweep of this one removes what has ended.
+  { version: 17, minReader: 1, run: db => db.exec(VALUE_TABLES) },
 ]
 
 /**

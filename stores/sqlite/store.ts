@@ -120,7 +120,8 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
     const levels = new LevelSaver({ limits, writer, clock, ledger, settled })
     const idempotency = new SqliteIdempotency({ reader, writer, journal, maxRecord })
     idempotency.restore(running, clock.now())
-    const records = new SqliteRecords({ reader, writer })
+    const records = new SqliteRecords({ reader, writer, table: 'records' })
+    const pluginValues = new SqliteRecords<'value'>({ reader, writer, table: 'plugin_values' })
     return new SqliteStore({
       file,
       secret,
@@ -132,6 +133,7 @@ async function open(options: SqliteStoreOptions, inMemory: boolean, lock: Databa
       levels,
       idempotency,
       records,
+      pluginValues,
       accounts,
       clock,
       lock,
@@ -155,6 +157,7 @@ interface Parts {
   levels: LevelSaver
   idempotency: SqliteIdempotency
   records: SqliteRecords
+  pluginValues: SqliteRecords<'value'>
   accounts: SqliteAccounts
   clock: Clock
   lock: DatabaseSync | undefined
@@ -167,6 +170,7 @@ class SqliteStore implements Store {
   readonly ledger: JournaledLedger
   readonly idempotency: SqliteIdempotency
   readonly records: SqliteRecords
+  readonly pluginValues: SqliteRecords<'value'>
   readonly accounts: SqliteAccounts
   readonly notices: SqliteNotices
   #parts: Parts
@@ -181,6 +185,7 @@ class SqliteStore implements Store {
     this.ledger = parts.ledger
     this.idempotency = parts.idempotency
     this.records = parts.records
+    this.pluginValues = parts.pluginValues
     this.accounts = parts.accounts
     this.notices = new SqliteNotices(parts.reader)
     const { clock, writer } = parts

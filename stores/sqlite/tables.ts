@@ -31,14 +31,17 @@ export interface IdempotencyRow {
   expires: number
 }
 
+/** The tables of records: those of retained responses, and values of plugins. */
+export type RecordTable = Exclude<Retained, 'idempotency'>
+
 /** One write of the store. `expires` and `now` are Unix ms. */
 export type Write =
   /** `entries`: what `packEntries` made. */
   | { op: 'ledger'; entries: string }
   | { op: 'idempotency'; row: IdempotencyRow }
-  | { op: 'record'; organization: string; kind: string; id: string; value: Uint8Array; expires: number }
-  | { op: 'forget'; organization: string; kind: string; id: string }
-  | { op: 'touch'; organization: string; kind: string; ids: readonly string[]; expires: number }
+  | RecordWrite
+  | { op: 'forget'; table: RecordTable; organization: string; kind: string; id: string }
+  | { op: 'touch'; table: RecordTable; organization: string; kind: string; ids: readonly string[]; expires: number }
   /** `levels`: JSON of `LevelRow[]`. `position`: of the table from now on; null: as it was. */
   | { op: 'levels'; levels: string; position: number | null }
   /**
@@ -51,6 +54,16 @@ export type Write =
   | { op: 'remove'; organization: string }
   /** Changes one small row: whether anything can be written. */
   | { op: 'probe'; now: number }
+
+interface RecordWrite {
+  op: 'record'
+  table: RecordTable
+  organization: string
+  kind: string
+  id: string
+  value: Uint8Array
+  expires: number
+}
 
 /**
  * Makes one JSON array of entries: rows, and charges that were settled apart from their row. Sending one string to the
@@ -66,7 +79,9 @@ export interface Caps {
   idempotencyBytes: number
   /** All retained records together take at most this many bytes. What is evicted is deleted. */
   recordBytes: number
-  /** The part of either that one organization may have: above 0, at most 1. */
+  /** All values of plugins together take at most this many bytes. What is evicted is deleted. */
+  valueBytes: number
+  /** The part of each that one organization may have: above 0, at most 1. */
   share: number
   /** How long ledger rows are kept, ms. Null: for ever. */
   ledgerKeep: number | null
@@ -119,6 +134,8 @@ const EVICTED_ROWS = 500
  */
 const SPEND_KEEP_MS = 40 * 86_400_000
 
+const RETAINED: readonly Retained[] = ['idempotency', 'records', 'plugin_values']
+
 export class Tables {
   #db: DatabaseSync
   #caps: Caps
@@ -127,6 +144,7 @@ export class Tables {
   #evicted: Record<Retained, { share: number; total: number }> = {
     records: { share: 0, total: 0 },
     idempotency: { share: 0, total: 0 },
+    plugin_values: { share: 0, total: 0 },
   }
   /** A slice of a sweep or of a removal was full. */
   #left = false
@@ -141,7 +159,7 @@ export class Tables {
   /** Bytes and evictions, for metrics. */
   kept(): KeptStats {
     const of = (kind: Retained) => ({ bytes: this.#bytes(kind, ''), evicted: { ...this.#evicted[kind] } })
-    return { records: of('records'), idempotency: of('idempotency') }
+    return { records: of('records'), idempotency: of('idempotency'), plugin_values: of('plugin_values') }
   }
 
   /** Applies all writes, or none when it throws. @returns whether a slice among them has left rows */
@@ -189,7 +207,7 @@ export class Tables {
         return
       case 'touch': {
         const touch = this.#sql(
-          'UPDATE records SET expires = max(expires, ?) WHERE organization = ? AND kind = ? AND id = ?',
+          `UPDATE ${write.table} SET expires = max(expires, ?) WHERE organization = ? AND kind = ? AND id = ?`,
         )
         for (const id of write.ids) touch.run(write.expires, write.organization, write.kind, id)
         return
@@ -299,11 +317,11 @@ export class Tables {
     this.#evict('idempotency', organization)
   }
 
-  #record({ organization, kind, id, value, expires }: Extract<Write, { op: 'record' }>): void {
+  #record({ table, organization, kind, id, value, expires }: RecordWrite): void {
     this.#sql(
-      'INSERT OR REPLACE INTO records (organization, kind, id, value, size, expires) VALUES (?, ?, ?, ?, ?, ?)',
+      `INSERT OR REPLACE INTO ${table} (organization, kind, id, value, size, expires) VALUES (?, ?, ?, ?, ?, ?)`,
     ).run(organization, kind, id, value, value.length, expires)
-    this.#evict('records', organization)
+    this.#evict(table, organization)
   }
 
   /**
@@ -341,7 +359,8 @@ export class Tables {
 
   /** In bytes: what one organization may have, and what all may have. */
   #bounds(kind: Retained): { share: number; total: number } {
-    const total = kind === 'records' ? this.#caps.recordBytes : this.#caps.idempotencyBytes
+    const { idempotencyBytes, recordBytes, valueBytes } = this.#caps
+    const total = { idempotency: idempotencyBytes, records: recordBytes, plugin_values: valueBytes }[kind]
     return { share: Math.floor(total * this.#caps.share), total }
   }
 
@@ -355,7 +374,7 @@ export class Tables {
     const oldest = (index: string, where: string) =>
       `(SELECT rowid FROM ${kind} INDEXED BY ${index} WHERE organization = ?${where} ORDER BY rowid LIMIT 1)`
     const run = (text: string) => this.#sql(text).run(organization).changes === 1
-    if (kind === 'records') return run(`DELETE FROM records WHERE rowid = ${oldest('records_age', '')}`)
+    if (kind !== 'idempotency') return run(`DELETE FROM ${kind} WHERE rowid = ${oldest(`${kind}_age`, '')}`)
     // A reply leaves a mark: an executed key is not to run again before it expires (IDEM-3). Marks go while they have
     // more than half, so that neither takes the place of the other (stores/marks.ts).
     const mark = `DELETE FROM idempotency WHERE rowid = ${oldest('idempotency_marks', ' AND status IS NULL AND size > 0')}`
@@ -366,8 +385,8 @@ export class Tables {
     return marksFirst ? run(mark) || run(reply) : run(reply) || run(mark)
   }
 
-  #forget({ organization, kind, id }: Extract<Write, { op: 'forget' }>): void {
-    this.#sql('DELETE FROM records WHERE organization = ? AND kind = ? AND id = ?').run(organization, kind, id)
+  #forget({ table, organization, kind, id }: Extract<Write, { op: 'forget' }>): void {
+    this.#sql(`DELETE FROM ${table} WHERE organization = ? AND kind = ? AND id = ?`).run(organization, kind, id)
   }
 
   /** Books the rows, and the levels that were settled with them or behind them, in one step. It may be repeated. */
@@ -405,7 +424,7 @@ export class Tables {
   }
 
   #sweep(now: number): void {
-    for (const table of ['idempotency', 'records'] as const) {
+    for (const table of RETAINED) {
       this.#delete(table, 'rowid', 'expires <= ?', now)
       this.#trim(table)
     }
@@ -426,7 +445,7 @@ export class Tables {
   }
 
   #remove(organization: string): void {
-    for (const table of ['idempotency', 'records']) this.#delete(table, 'rowid', 'organization = ?', organization)
+    for (const table of RETAINED) this.#delete(table, 'rowid', 'organization = ?', organization)
     for (const table of ['levels', 'spend']) this.#sql(`DELETE FROM ${table} WHERE organization = ?`).run(organization)
   }
 

@@ -7,6 +7,7 @@ import {
   type Call,
   type CallControl,
   definePlugin,
+  GatewayError,
   type Plugin,
   type PluginHooks,
   type Send,
@@ -175,6 +176,34 @@ test('a call that ends before it returns does not take the place of the one that
   })
   relay.pause()
   assert.deepEqual([first.told, second.told], [[], ['pause']])
+})
+
+const never = (): never => assert.fail('nobody waits for this call')
+
+test('a call after a promise is made unless nobody waits for it; what is rejected or thrown fails it', async () => {
+  const failed: string[] = []
+  const sink = { closed: false, fail: (error: Error) => void failed.push(error.message) } as never
+  const first = noted()
+  const relay = new Relay().makeAfter(Promise.resolve(7), sink, value => {
+    assert.equal(value, 7)
+    return first.control
+  })
+  relay.pause()
+  await turn()
+  assert.deepEqual(first.told, ['pause'])
+
+  const gone = new Relay().makeAfter(Promise.resolve(), sink, never)
+  gone.abort('client_gone')
+  new Relay().makeAfter(Promise.resolve(), { closed: true, fail: never } as never, never)
+  await turn()
+  assert.deepEqual(failed, [])
+
+  new Relay().makeAfter(Promise.reject(new GatewayError('invalid_value', { message: 'no' })), sink, never)
+  new Relay().makeAfter(Promise.resolve(), sink, () => {
+    throw new GatewayError('invalid_value', { message: 'thrown' })
+  })
+  await turn()
+  assert.deepEqual(failed.sort(), ['no', 'thrown'])
 })
 
 test('a sink around another passes everything on', () => {

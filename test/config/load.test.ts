@@ -213,6 +213,7 @@ test('sqlite with more than one worker does not load, and says why', async () =>
     url: 'redis://h:1',
     timeout: 1000,
     max_records: 4 * 2 ** 30,
+    max_plugin_values: 256 * 2 ** 20,
     max_memory: null,
     share: 0.25,
     replicas: 'auto',

@@ -47,6 +47,7 @@ test('every value of the reference file arrives with its unit', async () => {
     url: `sqlite:${join(import.meta.dirname, 'fixtures/data/gateway.db')}`,
     timeout: 250,
     max_records: 4 * 1024 ** 3,
+    max_plugin_values: 256 * 1024 ** 2,
     max_memory: null,
     share: 0.25,
     replicas: 'auto',

@@ -1,7 +1,11 @@
 /** The plugin `response-cache`: the same request of the same organization is answered without a backend. */
 import assert from 'node:assert/strict'
+import { join } from 'node:path'
 import { after, beforeEach, test } from 'node:test'
+import { eventually } from '../eventually.ts'
 import { startFakeUpstream } from '../fake-upstream/server.ts'
+import { temporary } from '../stores/kit.ts'
+import { RedisServer, skipWithoutRedis } from '../stores/redis-server.ts'
 import { defaultYaml, startGateway, stillClock, type TestGateway } from './harness.ts'
 
 /** How often a backend was asked, and what it answers. */
@@ -37,11 +41,12 @@ const OTHER = 'sk-other-0001-secret'
 const still = stillClock()
 let later = 0
 const clock = { ...still, now: () => still.now() + later, mono: () => still.mono() + later }
-async function gateway(options: string): Promise<TestGateway> {
+async function gateway(options: string, store = '"sqlite::memory:"'): Promise<TestGateway> {
   return startGateway({
     gateway: { clock },
     yaml: url =>
       defaultYaml(url, {
+        store,
         providers: `  a: { dialect: openai-chat, base_url: "${upstream.url}", api_key: k }`,
         models:
           '  eb1-preview: { context_window: 100000, price: { input: 1, output: 2 }, backends: [{ provider: a, model: now }] }',
@@ -57,8 +62,8 @@ async function ask(t: TestGateway, more: object = {}, headers: Record<string, st
   return { cache: reply.headers.get('x-sluice-cache'), said: /hello \d+|x+ \d+/.exec(text)?.[0], text }
 }
 
-async function withGateway(options: string, then: (t: TestGateway) => Promise<void>) {
-  const t = await gateway(options)
+async function withGateway(options: string, then: (t: TestGateway) => Promise<void>, store?: string) {
+  const t = await gateway(options, store)
   try {
     await then(t)
   } finally {
@@ -170,3 +175,55 @@ test('an organization forgets its own replies first, those that it used longest 
     assert.deepEqual([await seed(3), await seed(1), await seed(2)], ['mis', 'hit', 'mis'])
     assert.equal(await seed(0, rival), 'hit')
   }))
+
+test('replies that are kept in the store outlive a restart, and stay with their organization', async () => {
+  const store = `"sqlite:${join(temporary(), 'gateway.db')}"`
+  const stored = 'share: 0, kept_in: store, keep: 10s'
+  await withGateway(
+    stored,
+    async t => {
+      assert.equal((await ask(t, { stream: true })).cache, 'miss')
+      assert.equal((await ask(t)).cache, 'hit, age_s=0')
+      assert.equal((await ask(t, {}, { authorization: `Bearer ${OTHER}` })).cache, 'miss')
+    },
+    store,
+  )
+  later += 9_000
+  await withGateway(
+    stored,
+    async t => {
+      const again = await ask(t)
+      assert.deepEqual([again.said, again.cache], ['hello 1', 'hit, age_s=9'])
+      assert.equal((await ask(t, { stream: true }, { authorization: `Bearer ${OTHER}` })).said, 'hello 2')
+      later += 1_000
+      assert.equal((await ask(t)).cache, 'miss')
+    },
+    store,
+  )
+})
+
+test('gateways on one Redis share replies', { skip: skipWithoutRedis }, async () => {
+  const server = await RedisServer.start()
+  try {
+    const store = `{ url: "${server.url}", timeout: 10s }`
+    await withGateway(
+      'share: 0, kept_in: store',
+      first =>
+        withGateway(
+          'share: 0, kept_in: store',
+          async second => {
+            // The reply of the first one is kept a moment after its client has it.
+            let seed = 0
+            await eventually(async () => {
+              assert.equal((await ask(first, { seed: ++seed })).cache, 'miss')
+              return (await ask(second, { seed })).cache === 'hit, age_s=0'
+            })
+          },
+          store,
+        ),
+      store,
+    )
+  } finally {
+    await server.stop()
+  }
+})

@@ -233,7 +233,7 @@ for (const [name, skip, url] of engines()) {
       const left = async (audit: AuditBounds, now: number) => {
         if (name === 'sqlite') {
           const db = new DatabaseSync(at.slice('sqlite:'.length))
-          const caps = { idempotencyBytes: 1e6, recordBytes: 1e6, share: 1, ledgerKeep: null, audit }
+          const caps = { idempotencyBytes: 1e6, recordBytes: 1e6, valueBytes: 1e6, share: 1, ledgerKeep: null, audit }
           new Tables(db, caps).apply([{ op: 'sweep', now }])
           db.close()
         } else {

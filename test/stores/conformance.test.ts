@@ -856,6 +856,55 @@ for (const engine of engines) {
       assert.notEqual(await records.get(org, 'response', 'r', Date.now()), null)
     })
 
+    it('values of plugins are kept, replaced, deleted and over in time, each for its organization', async t => {
+      const { pluginValues } = await engine.open(t)
+      const org = newOrg()
+      const there = async (id: string, of = org) => {
+        const found = await pluginValues.get(of, 'value', id, Date.now())
+        return found && Buffer.from(found).toString()
+      }
+      const put = (id: string, value: string, ttlMs: number) =>
+        pluginValues.put(org, 'value', id, Buffer.from(value), ttlMs, Date.now())
+      await put('a', 'first', DAY)
+      await put('b', 'other', DAY)
+      assert.deepEqual([await there('a'), await there('a', newOrg()), await there('c')], ['first', null, null])
+      const putting = put('a', 'second', DAY)
+      assert.equal(await there('a'), 'second')
+      await putting
+      assert.equal(await there('a'), 'second')
+      await pluginValues.delete(org, 'value', 'a')
+      assert.deepEqual([await there('a'), await there('b')], [null, 'other'])
+      await put('short', 'x', 60)
+      await eventually(async () => (await there('short')) === null)
+    })
+
+    it('values of plugins have a bound of their own: they take no place of records, and records none of theirs', async t => {
+      const bounds = { maxRecords: 40_000, maxValues: 20_000, share: 0.25 }
+      const store = await engine.open(t, { ...bounds, ...alone(engine) })
+      const { records, pluginValues } = store
+      const bytes = Buffer.alloc(1000)
+      for (let i = 0; i < 3; i++) {
+        await records.put('a', 'response', `r${i}`, bytes, DAY, Date.now())
+        await pluginValues.put('b', 'value', `r${i}`, bytes, DAY, Date.now())
+      }
+      for (let i = 0; i < 30; i++) await pluginValues.put('a', 'value', `r${i}`, bytes, DAY, Date.now())
+      for (let i = 0; i < 30; i++) await records.put('b', 'response', `r${i}`, bytes, DAY, Date.now())
+      const left = async (get: (id: string) => unknown) => {
+        const ids = Array.from({ length: 30 }, (_, i) => `r${i}`)
+        const found = await Promise.all(ids.map(get))
+        return ids.filter((_, i) => found[i] !== null)
+      }
+      const value = (org: string) => left(id => pluginValues.get(org, 'value', id, Date.now()))
+      const record = (org: string) => left(id => records.get(org, 'response', id, Date.now()))
+      assert.deepEqual(await record('a'), ['r0', 'r1', 'r2'])
+      assert.deepEqual(await value('b'), ['r0', 'r1', 'r2'])
+      assert.deepEqual(await value('a'), ['r25', 'r26', 'r27', 'r28', 'r29'])
+      assert.equal((await record('b')).length, 10)
+      const { kept } = store.stats!()
+      assert.deepEqual(kept.plugin_values.evicted, { share: 25, total: 0 })
+      await eventually(() => store.stats!().kept.plugin_values.bytes === 8000)
+    })
+
     it('is ready, and keeps one secret', async t => {
       const store = await engine.open(t)
       assert.deepEqual(await store.ready(), { ok: true })

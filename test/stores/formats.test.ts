@@ -154,7 +154,13 @@ for (const commit of COMMITS)
       prepare(db, file)
       const rows = db.prepare('SELECT count(*) AS n, sum(cost) AS cost FROM ledger').get()!
       assert.ok(Number(rows['n']) > 0)
-      const tables = new Tables(db, { idempotencyBytes: 1e9, recordBytes: 1e9, share: 1, ledgerKeep: null })
+      const tables = new Tables(db, {
+        idempotencyBytes: 1e9,
+        recordBytes: 1e9,
+        valueBytes: 1e9,
+        share: 1,
+        ledgerKeep: null,
+      })
       assert.equal(tables.apply([{ op: 'sweep', now: readFixture(commit, 'sqlite').time }]), false)
       assert.deepEqual({ ...db.prepare('SELECT sum(requests) AS n, sum(cost) AS cost FROM usage').get() }, { ...rows })
       db.close()

@@ -65,7 +65,7 @@ export const killableEngines = (newRedis: () => string): KillableEngine[] => [
               instance: `i${++starts}`,
               dataDir,
             },
-            ...{ maxRecord: 1e6, maxTotal: 1e9, maxRecords: 1e9, share: 1, replicas: 'auto' },
+            ...{ maxRecord: 1e6, maxTotal: 1e9, maxRecords: 1e9, maxValues: 1e9, share: 1, replicas: 'auto' },
           })
           stores.push(store)
           return store

@@ -58,6 +58,7 @@ export function redisOptions(url: string, more: Partial<RedisStoreOptions> = {})
     maxRecord: 1e6,
     maxTotal: 1e9,
     maxRecords: 1e9,
+    maxValues: 1e9,
     share: 1,
     replicas: 'auto',
     dataDir: temporary(),

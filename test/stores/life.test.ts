@@ -126,6 +126,7 @@ for (const [name, skip, url] of engines) {
       store.limits.settle(org, `${org}-1`, [1, 425_000], now, [1, 0])
       await store.ledger.outcome(outcome(`${org}-1`))
       await store.records.put(org, 'response', 'r1', Buffer.from('secret'), DAY, now)
+      await store.pluginValues.put(org, 'value', 'v1', Buffer.from('secret'), DAY, now)
       assert.equal((await store.idempotency.begin(org, 'idem', 'f', 'q1', DAY, now)).state, 'first')
       const reply = { requestId: 'q1', status: 200, headers: [], body: Buffer.from('hello'), whole: true }
       await store.idempotency.finish(org, 'idem', reply, DAY, now)
@@ -182,6 +183,7 @@ for (const [name, skip, url] of engines) {
       ] as const) {
         const record = await store.records.get(id, 'response', 'r1', now)
         assert.equal(record !== null, used === 1, id)
+        assert.equal((await store.pluginValues.get(id, 'value', 'v1', now)) !== null, used === 1, id)
         const state = (await store.idempotency.begin(id, 'idem', 'f', 'q2', DAY, now)).state
         assert.equal(state, used === 1 ? 'replay' : 'first', id)
       }

@@ -150,7 +150,13 @@ test('a sweep goes on in slices until nothing that has expired is left', async t
 test('one slice of a sweep deletes a bounded number of rows of each table, and says that there is more', () => {
   const db = new DatabaseSync(':memory:')
   prepare(db, ':memory:')
-  const tables = new Tables(db, { idempotencyBytes: 1e6, recordBytes: 1e6, share: 1, ledgerKeep: 1000 })
+  const tables = new Tables(db, {
+    idempotencyBytes: 1e6,
+    recordBytes: 1e6,
+    valueBytes: 1e6,
+    share: 1,
+    ledgerKeep: 1000,
+  })
   const count = (table: string) => db.prepare(`SELECT count(*) AS rows FROM ${table}`).get()!['rows'] as number
   const levelRows = Array.from({ length: 700 }, (_, i) => [`org${i}`, 'o:rpd', 1, 0, T0, T0, 10, DAY])
   tables.apply([{ op: 'levels', levels: JSON.stringify(levelRows), position: 1 }])

@@ -24,7 +24,7 @@ const IDEMPOTENCY_TOTAL = 20_000
 
 const step = fc.record({
   org: fc.constantFrom(...ORGS),
-  what: fc.constantFrom('response', 'continuation', 'reply', 'no reply', 'touch'),
+  what: fc.constantFrom('response', 'continuation', 'value', 'reply', 'no reply', 'touch'),
   id: fc.integer({ min: 0, max: 12 }),
   size: fc.integer({ min: 1, max: 200 }),
 })
@@ -66,13 +66,19 @@ test('sqlite: sums and bounds after any writes, and after sweeps', () => {
     fc.property(fc.array(step, { maxLength: 120 }), steps => {
       const db = new DatabaseSync(':memory:')
       prepare(db, ':memory:')
-      const bounds = { idempotencyBytes: IDEMPOTENCY_TOTAL, recordBytes: TOTAL }
+      const bounds = { idempotencyBytes: IDEMPOTENCY_TOTAL, recordBytes: TOTAL, valueBytes: TOTAL }
       const tables = new Tables(db, { ...bounds, share: SHARE, ledgerKeep: null })
-      const expected = { records: new Expected(TOTAL), idempotency: new Expected(IDEMPOTENCY_TOTAL) }
+      const expected = {
+        records: new Expected(TOTAL),
+        idempotency: new Expected(IDEMPOTENCY_TOTAL),
+        plugin_values: new Expected(TOTAL),
+      }
       for (const { org, what, id, size } of steps) {
         const common = { organization: org, expires: T0 + DAY }
         if (what === 'touch')
-          tables.apply([{ op: 'touch', ...common, kind: 'response', ids: [`r${id}`], expires: T0 + 2 * DAY }])
+          tables.apply([
+            { op: 'touch', table: 'records', ...common, kind: 'response', ids: [`r${id}`], expires: T0 + 2 * DAY },
+          ])
         else if (what === 'reply' || what === 'no reply') {
           const reply =
             what === 'reply'
@@ -82,13 +88,14 @@ test('sqlite: sums and bounds after any writes, and after sweeps', () => {
           tables.apply([{ op: 'idempotency', row }])
           expected.idempotency.put(org, `k${id}`, markBytes(row.key) + (reply ? 10 * size + 2 : 0))
         } else {
-          tables.apply([{ op: 'record', ...common, kind: what, id: `r${id}`, value: Buffer.alloc(size) }])
-          expected.records.put(org, `${what} r${id}`, size)
+          const table = what === 'value' ? 'plugin_values' : 'records'
+          tables.apply([{ op: 'record', table, ...common, kind: what, id: `r${id}`, value: Buffer.alloc(size) }])
+          expected[table].put(org, `${what} r${id}`, size)
         }
         const marks = 'SELECT organization, sum(size) AS bytes FROM idempotency WHERE status IS NULL GROUP BY 1'
         const counted = "SELECT organization, bytes FROM shares WHERE kind = 'marks' ORDER BY 1"
         assert.deepEqual(db.prepare(counted).all(), db.prepare(marks).all())
-        for (const table of ['records', 'idempotency'] as const) {
+        for (const table of ['records', 'idempotency', 'plugin_values'] as const) {
           const found = sums(db, table)
           expected[table].check(found)
           const shares = db.prepare("SELECT organization, bytes FROM shares WHERE kind = ? AND organization <> ''")
@@ -100,8 +107,7 @@ test('sqlite: sums and bounds after any writes, and after sweeps', () => {
         }
       }
       tables.apply([{ op: 'sweep', now: T0 + 3 * DAY }])
-      assert.equal(tables.kept().records.bytes, 0)
-      assert.equal(tables.kept().idempotency.bytes, 0)
+      for (const { bytes } of Object.values(tables.kept())) assert.equal(bytes, 0)
       assert.equal(db.prepare("SELECT count(*) AS n FROM shares WHERE organization <> ''").get()!['n'], 0)
     }),
     { numRuns: 60 },
@@ -124,7 +130,13 @@ test('sqlite: what is there already is counted, and so is what a release without
   prepare(db, ':memory:', STEPS.slice(0, 2))
   for (let i = 0; i < 10; i++) put('a', `r${i}`, 100)
   prepare(db, ':memory:')
-  const tables = new Tables(db, { idempotencyBytes: TOTAL, recordBytes: TOTAL, share: SHARE, ledgerKeep: null })
+  const tables = new Tables(db, {
+    idempotencyBytes: TOTAL,
+    recordBytes: TOTAL,
+    valueBytes: TOTAL,
+    share: SHARE,
+    ledgerKeep: null,
+  })
   assert.equal(tables.kept().records.bytes, 1000)
   put('a', 'r0', 50)
   put('b', 'r0', 30)
@@ -155,10 +167,11 @@ test('sqlite: what is there already is counted, and so is what a release without
 test('sqlite: one write evicts a bounded number of rows, and sweeps the rest', () => {
   const db = new DatabaseSync(':memory:')
   prepare(db, ':memory:')
-  const large = new Tables(db, { idempotencyBytes: 1e6, recordBytes: 1e6, share: 1, ledgerKeep: null })
+  const large = new Tables(db, { idempotencyBytes: 1e6, recordBytes: 1e6, valueBytes: 1e6, share: 1, ledgerKeep: null })
   const put = (id: number) =>
     ({
       op: 'record',
+      table: 'records',
       organization: 'a',
       kind: 'response',
       id: `r${id}`,
@@ -166,7 +179,13 @@ test('sqlite: one write evicts a bounded number of rows, and sweeps the rest', (
       expires: T0 + DAY,
     }) as const
   large.apply(Array.from({ length: 1800 }, (_, i) => put(i)))
-  const small = new Tables(db, { idempotencyBytes: 1e6, recordBytes: 1000, share: 1, ledgerKeep: null })
+  const small = new Tables(db, {
+    idempotencyBytes: 1e6,
+    recordBytes: 1000,
+    valueBytes: 1000,
+    share: 1,
+    ledgerKeep: null,
+  })
   const count = () => db.prepare('SELECT count(*) AS n FROM records').get()!['n']
   small.apply([put(1800)])
   assert.equal(count(), 1301)

@@ -331,7 +331,7 @@ test('sqlite: retention leaves rows that were not shipped, up to keep_unshipped'
       .all()
       .map(row => row['id'])
   const sweep = (keepUnshipped: number | null, now: number, to = target) => {
-    const caps = { idempotencyBytes: 1e6, recordBytes: 1e6, share: 1, ledgerKeep: 1000 }
+    const caps = { idempotencyBytes: 1e6, recordBytes: 1e6, valueBytes: 1e6, share: 1, ledgerKeep: 1000 }
     new Tables(db, { ...caps, ship: { target: to, keepUnshipped } }).apply([{ op: 'sweep', now }])
     return left()
   }

@@ -12,7 +12,13 @@ import { intent, outcome } from './kit.ts'
 function open(): { db: DatabaseSync; write(entries: Entry[]): void } {
   const db = new DatabaseSync(':memory:')
   prepare(db, ':memory:')
-  const tables = new Tables(db, { idempotencyBytes: 1e6, recordBytes: 1e6, share: 1, ledgerKeep: null })
+  const tables = new Tables(db, {
+    idempotencyBytes: 1e6,
+    recordBytes: 1e6,
+    valueBytes: 1e6,
+    share: 1,
+    ledgerKeep: null,
+  })
   return { db, write: entries => tables.apply([{ op: 'ledger', entries: packEntries(entries) }]) }
 }
 const row = (id: string, charges?: Charge[]): Entry => ({

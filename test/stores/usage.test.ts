@@ -111,7 +111,7 @@ function bookAsBefore(db: DatabaseSync, rows: readonly number[]): void {
   for (const seed of rows) insert.run(...(JSON.parse(entry(seed).json) as RowValues).slice(0, names.length))
 }
 
-const CAPS = { idempotencyBytes: 1e6, recordBytes: 1e6, share: 1, ledgerKeep: null }
+const CAPS = { idempotencyBytes: 1e6, recordBytes: 1e6, valueBytes: 1e6, share: 1, ledgerKeep: null }
 /** A database as release 4 of the tables left it, with `rows` rows; then brought up to date. */
 function databaseWith(rows: readonly number[], caps = CAPS): { db: DatabaseSync; tables: Tables } {
   const db = new DatabaseSync(':memory:')

@@ -1,8 +1,9 @@
--- Retained responses and continuation data. KEYS: a hash with the sum `bytes` and, for each kind, the time to live of
--- its last record in ms; the index of each kind, which is also the beginning of its keys' names. What was touched lives
--- longer than its score says, and gets its new score when the old one has come. The oldest is the one that was put, or
--- got its score, longest ago.
-local indexes = {KEYS[2], KEYS[3], KEYS[4]}
+-- Retained responses and continuation data; values of plugins. KEYS: a hash with the sum `bytes` and, for each kind,
+-- the time to live of its last record in ms; the index of each kind, which is also the beginning of its keys' names. A
+-- script for one record has the index of its kind once more, as the last key. What was touched lives longer than its
+-- score says, and gets its new score when the old one has come. The oldest is the one that was put, or got its score,
+-- longest ago.
+local indexes = {unpack(KEYS, 2)}
 local function bytes() return tonumber(redis.call('HGET', KEYS[1], 'bytes') or 0) end
 local function add(size) redis.call('HINCRBY', KEYS[1], 'bytes', size) end
 local function oldest()

@@ -1,9 +1,9 @@
--- Stores a record.
--- KEYS: as record_keep.lua has them; the index of this record's kind. ARGV: id, value, time to live in ms, the
--- organization's share in bytes. Returns as evict.lua says.
+-- Stores a record. KEYS: as record_keep.lua has them. ARGV: id, value, time to live in ms, the organization's share in
+-- bytes. Returns as evict.lua says.
 --@include now
 --@include record_keep
-local index, name, ttl = KEYS[5], KEYS[5] .. ':' .. ARGV[1], tonumber(ARGV[3])
+local index, ttl = KEYS[#KEYS], tonumber(ARGV[3])
+local name = index .. ':' .. ARGV[1]
 local before = redis.call('STRLEN', name)
 redis.call('SET', name, ARGV[2], 'PX', ttl)
 if redis.call('ZREM', index, before .. ' ' .. ARGV[1]) == 1 then add(-before) end

@@ -12,7 +12,15 @@ import { plainConversation } from '../../../plugins/testing.ts'
 registerPluginHooks()
 const { default: plugin } = await import('../../../plugins/extra/response-cache.ts')
 
-const OPTIONS = { share: 0, keep: 1000, max_bytes: 1 << 20, each: 1 << 20, max_reply: 10_000, max_request: 10_000 }
+const OPTIONS = {
+  share: 0,
+  keep: 1000,
+  kept_in: 'process' as 'process' | 'store',
+  max_bytes: 1 << 20,
+  each: 1 << 20,
+  max_reply: 10_000,
+  max_request: 10_000,
+}
 
 /** A cache whose backend answers with as many characters as it is told to. */
 class Cache {
@@ -21,7 +29,7 @@ class Cache {
   #asked = false
   #length = 0
   constructor(options: Partial<typeof OPTIONS> = {}) {
-    const made = plugin.create({ ...OPTIONS, ...options }, { clock: { mono: () => this.now } } as never) as any
+    const made = plugin.create({ ...OPTIONS, ...options }, { clock: { now: () => this.now } } as never) as any
     this.#layer = made.callLayer((_: Call, sink: CallSink) => {
       this.#asked = true
       sink.emit({ type: 'text', text: 'x'.repeat(this.#length) })
@@ -38,7 +46,7 @@ class Cache {
       incoming: { headers: new Map() },
       get: () => ({ organization: { id: organization } }),
       set() {},
-      clock: { mono: () => this.now },
+      clock: { now: () => this.now },
     }
     const sink = { emit(_: StreamEvent) {}, flush: () => true, end() {}, fail: assert.fail, closed: false }
     this.#layer({ asked, sent: asked, input, facts, report: { answeredInstead() {} } } as never, sink)
@@ -235,4 +243,7 @@ test('bounds that contradict each other do not load', () => {
   assert.deepEqual(check({}), [])
   assert.match(check({ each: (1 << 20) + 1 })[0]!, /each is above max_bytes/)
   assert.match(check({ max_reply: (1 << 20) + 1 })[0]!, /max_reply is above each/)
+  const stored = { kept_in: 'store' as const, each: 1, max_bytes: 1 }
+  assert.deepEqual(check(stored), [])
+  assert.match(check({ ...stored, max_reply: (1 << 20) + 1 })[0]!, /max_reply is above 1 MiB/)
 })
