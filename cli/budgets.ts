@@ -143,7 +143,7 @@ const ruled: readonly Budget[] = [
     seen: '`sluice_store_kept_bytes`, `sluice_store_evicted_total`',
   },
   {
-    name: 'plugin values',
+    name: 'plugin_values',
     bound: 'what plugins keep in the store',
     owner: 'tenant',
     each: [setting('store.share'), 'of all'],

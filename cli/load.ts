@@ -4,26 +4,29 @@ import { setImmediate } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
 import { Worker } from 'node:worker_threads'
 import { type LoadOptions, type LoadResult, loadConfig } from '../config/load.ts'
-import { loadPluginFile, pluginName } from '../config/modules.ts'
+import { isDialect, loadOwnFile, pluginName } from '../config/modules.ts'
 import type { GatewayConfig } from '../config/types.ts'
+import type { Dialect } from '../core/ports/dialect.ts'
 import { extras } from '../plugins/extra/index.ts'
 import { catalog } from '../plugins/index.ts'
 import { AUTH_PACKAGES } from '../providers/auth/settings.ts'
-import { dialects } from '../providers/index.ts'
+import { addDialects, dialects } from '../providers/index.ts'
 import { PRESETS } from '../providers/presets.ts'
 import { surfaces } from '../surfaces/index.ts'
 import type { Head, LoadTask, Slice } from './load-thread.ts'
 
 /** Loads and checks the configuration at `path`. Faults in it are returned and not thrown. */
-export function load(
+export async function load(
   path: string,
-  options: Pick<LoadOptions, 'env' | 'generation' | 'placeholders'> = {},
+  options: Pick<LoadOptions, 'env' | 'generation' | 'placeholders' | 'readFile'> = {},
 ): Promise<LoadResult> {
-  return loadConfig(path, {
+  const loaded = await loadConfig(path, {
     ...{ plugins: catalog, extras, dialects, authPackages: AUTH_PACKAGES, presets: PRESETS },
     surfaces: Object.keys(surfaces),
     ...options,
   })
+  if (loaded.dialects) addDialects(loaded.dialects, options.generation ?? 0)
+  return loaded
 }
 
 /**
@@ -56,15 +59,19 @@ export async function loadAside(
     }
     answered = true
     const plugins = new Map(catalog)
+    const own = new Map<string, Dialect>()
     for (const { path, at } of config.plugins) {
       try {
-        plugins.set(pluginName(path), await loadPluginFile(path, generation))
+        const found = await loadOwnFile(path, generation)
+        if (isDialect(found)) own.set(found.name, found)
+        else plugins.set(pluginName(path), found)
       } catch (cause) {
         // The file has changed since the thread loaded it.
         return { errors: [{ ...at, message: `cannot load ${path}: ${(cause as Error).message}` }], warnings, files }
       }
     }
-    return { config, plugins, warnings, unset, files }
+    addDialects(own, generation)
+    return { config, plugins, dialects: own, warnings, unset, files }
   } finally {
     if (answered) keepThread(thread)
     else void thread.terminate()

@@ -89,7 +89,11 @@ export function tsconfigTemplate(root: string, types: 'ts' | 'd.ts'): string {
     {
       extends: `${root}/tsconfig.json`,
       compilerOptions: {
-        paths: { sluice: [`${root}/core/plugin.${types}`], 'sluice/testing': [`${root}/plugins/testing.${types}`] },
+        paths: {
+          sluice: [`${root}/core/plugin.${types}`],
+          'sluice/dialect': [`${root}/providers/dialect.${types}`],
+          'sluice/testing': [`${root}/plugins/testing.${types}`],
+        },
         // As a package, the gateway has no types of Node; those of the project that has the plugin are found.
         ...(types === 'ts' && { typeRoots: [`${root}/node_modules/@types`] }),
       },

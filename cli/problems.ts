@@ -1,7 +1,7 @@
 /** Loads configurations for commands: faults and warnings as text, edits checked before they are written. */
 import { chmodSync, chownSync, readFileSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { resolve } from 'node:path'
-import { type ConfigError, formatError, type LoadResult, loadConfig } from '../config/load.ts'
+import { type ConfigError, formatError, type LoadResult } from '../config/load.ts'
 import { StoreUnavailable } from '../core/canon/errors.ts'
 import { Failure, fold, type Terminal } from './terminal.ts'
 
@@ -44,19 +44,8 @@ export async function loadWithoutSecrets(file: string, terminal: Terminal): Prom
  * fault.
  */
 export async function loadEdited(file: string, path: string, text: string): Promise<LoadResult> {
-  const { catalog } = await import('../plugins/index.ts')
-  const { extras } = await import('../plugins/extra/index.ts')
-  const { AUTH_PACKAGES } = await import('../providers/auth/settings.ts')
-  const { dialects } = await import('../providers/index.ts')
-  const { PRESETS } = await import('../providers/presets.ts')
-  const { surfaces } = await import('../surfaces/index.ts')
-  return loadConfig(file, {
-    plugins: catalog,
-    extras,
-    dialects,
-    authPackages: AUTH_PACKAGES,
-    presets: PRESETS,
-    surfaces: Object.keys(surfaces),
+  const { load } = await import('./load.ts')
+  return load(file, {
     placeholders: true,
     readFile: async file => (file === resolve(path) ? text : readFileSync(file, 'utf8')),
   })

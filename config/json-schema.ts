@@ -57,9 +57,19 @@ export function editorSchema(plugins: Iterable<Plugin>, names: Names): Schema {
     additionalProperties: false,
     required: ['version', ...Object.keys(CHAIN_SECTIONS)],
     properties,
-    if: { properties: { version: { const: 2 } } },
-    // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
-    then: { properties: Object.fromEntries([...OPTION_SECTIONS.keys()].map(name => [name, false])) },
+    allOf: [
+      {
+        if: { properties: { version: { const: 2 } } },
+        // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
+        then: { properties: Object.fromEntries([...OPTION_SECTIONS.keys()].map(name => [name, false])) },
+      },
+      // Where no file is named, there are no other dialects.
+      {
+        if: { properties: { plugins: { anyOf: [{ type: 'null' }, { maxItems: 0, type: 'array' }] } } },
+        // biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
+        then: { properties: { providers: { additionalProperties: { not: { $ref: '#/$defs/ownProvider' } } } } },
+      },
+    ],
     $defs: {
       environment: {
         type: 'string',
@@ -78,6 +88,7 @@ export function editorSchema(plugins: Iterable<Plugin>, names: Names): Schema {
       limits: loosen({ type: 'object', additionalProperties: false, properties: { ...LIMITS } }),
       options,
       entry: entrySchema(builtIn),
+      ownProvider: ownProvider(names),
     },
   }
 }
@@ -93,12 +104,7 @@ function sectionSchema(name: string, names: Names): Schema {
       type: 'object',
       description: entries.description,
       additionalProperties: {
-        ...loosen(withNames(entries.entry, names)),
-        // A preset fills in what is required of a provider.
-        ...(name === 'providers' && {
-          required: undefined,
-          anyOf: [{ required: ['preset'] }, { required: entries.entry['required'] }],
-        }),
+        ...(name === 'providers' ? providerSchema(entries.entry, names) : loosen(withNames(entries.entry, names))),
         description: `An entry of ${name}.`,
       },
     }
@@ -109,6 +115,30 @@ function sectionSchema(name: string, names: Names): Schema {
     type: 'object',
     description: CHAIN_SECTIONS.pipelines,
     additionalProperties: { type: 'array', description: 'A pipeline.', items: { $ref: '#/$defs/entry' } },
+  }
+}
+
+function providerSchema(entry: Schema, names: Names): Schema {
+  // A preset fills in what is required of a provider.
+  const anyOf = [{ required: ['preset'] }, { required: entry['required'] }]
+  return {
+    anyOf: [{ ...loosen(withNames(entry, names)), required: undefined, anyOf }, { $ref: '#/$defs/ownProvider' }],
+  }
+}
+
+/** The dialects of the operator's own are not known here, so with one any members are allowed. */
+function ownProvider({ dialects }: Names): Schema {
+  return {
+    type: 'object',
+    description: 'A provider that speaks a dialect of your own.',
+    required: ['dialect', 'base_url'],
+    properties: {
+      dialect: {
+        type: 'string',
+        description: 'The dialect of a file of `plugins`.',
+        not: { anyOf: [{ enum: dialects }, ENV] },
+      },
+    },
   }
 }
 

@@ -6,6 +6,7 @@
 import { readFile } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
 import type { Plugin } from '../core/plugin.ts'
+import type { Dialect } from '../core/ports/dialect.ts'
 import type { Schema } from '../core/tools/vocabulary.ts'
 import { modelIds, readOrganizations, readPlans, warnOfDemoKey } from './accounts.ts'
 import type { PluginCatalog } from './check-chain.ts'
@@ -73,10 +74,12 @@ export type LoadResult =
       config: GatewayConfig
       /** The built-in plugins and those of `plugins:`. */
       plugins: ReadonlyMap<string, Plugin>
+      /** The dialects of `plugins:`. */
+      dialects: ReadonlyMap<string, Dialect>
       /** Those of the warnings that are about a variable that is not set. */
       unset: ConfigError[]
     })
-  | (Loaded & { errors: ConfigError[]; config?: undefined; plugins?: undefined })
+  | (Loaded & { errors: ConfigError[]; config?: undefined; plugins?: undefined; dialects?: undefined })
 
 /**
  * The schemas that every configuration is checked with: first those of the gateway's sections, then those of the
@@ -125,11 +128,10 @@ async function readAll(
   source: ConfigSource,
   options: LoadOptions & Required<Pick<LoadOptions, 'readFile'>>,
   report: Report,
-): Promise<{ config: GatewayConfig; plugins: ReadonlyMap<string, Plugin> } | undefined> {
+): Promise<Pick<LoadResult & { errors?: undefined }, 'config' | 'plugins' | 'dialects'> | undefined> {
   const { data } = source
-  const { dialects, presets = {} } = options
-  const names = namesOf(dialects, options.surfaces)
-  makeValidators(options.plugins, names)
+  const { presets = {} } = options
+  makeValidators(options.plugins, namesOf(options.dialects, options.surfaces))
 
   checkSectionNames(data, report)
   const sections = readSections(source, report)
@@ -137,7 +139,15 @@ async function readAll(
   const oldOptions = readOptionSections(version, source, options.plugins, report)
   // Every reference to a section that could not be read would be reported as wrong.
   if (source.brokenSections.size > 0) return undefined
-  const { plugins, files, broken } = await readPlugins(sections.plugins ?? [], source, options, report)
+  const read = await readPlugins(sections.plugins ?? [], source, options, options.dialects, report)
+  const { plugins, files, broken } = read
+  const load = options.generation ?? 0
+  const ofFiles = Array.from(read.dialects, ([name, dialect]) => [
+    name,
+    Object.assign(Object.create(dialect) as Dialect, { load }),
+  ])
+  const dialects: DialectFacts = { ...options.dialects, ...Object.fromEntries(ofFiles) }
+  const names = namesOf(dialects, options.surfaces)
 
   const rawProviders = namedEntries('providers', report)
   const rawModels = namedEntries('models', report)
@@ -197,7 +207,7 @@ async function readAll(
   }
   checkByPlugins(config, plugins, report)
   checkBounds(pipelines, plugins, report)
-  return { config, plugins }
+  return { config, plugins, dialects: read.dialects }
 }
 
 function makeValidators(plugins: PluginCatalog, names: Names): void {

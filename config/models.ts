@@ -17,7 +17,10 @@ import type { Limits, ModelConfig, OrganizationConfig, ProviderConfig, VendorAut
  * providers/.
  */
 export type DialectFacts = Readonly<Record<string, Facts & { readonly variants?: Readonly<Record<string, Facts>> }>>
-type Facts = Pick<Dialect, 'capabilities' | 'embeddings' | 'keyless' | 'outputCap' | 'packages' | 'settings'>
+type Facts = Pick<Dialect, 'capabilities' | 'embeddings' | 'keyless' | 'outputCap' | 'packages' | 'settings'> & {
+  /** Of the dialect of a file: the number of the load that brought it. */
+  readonly load?: number
+}
 
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
 const OWN_HEADERS = ['host', 'content-length', 'transfer-encoding', 'connection', 'content-type']
@@ -52,6 +55,7 @@ export function readProviders(
     const { auth, key_header } = readAuth(provider, path, report)
     providers[name] = {
       ...provider,
+      dialectLoad: dialects[provider.dialect]?.load,
       settings,
       auth,
       key_header,
@@ -393,6 +397,7 @@ export function modelAt(provider: ProviderConfig, model: string) {
     id: `${provider.name}/${model}`,
     provider: provider.name,
     dialect: provider.dialect,
+    dialectLoad: provider.dialectLoad,
     variant: provider.variant,
     apiVersion: provider.api_version,
     baseUrl: provider.base_url,

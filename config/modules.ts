@@ -1,5 +1,5 @@
 /**
- * Loads plugin files, wherever they are. In such a file `import 'sluice'` means this gateway's core/plugin.ts. The URL
+ * Loads plugin files, of plugins and of dialects, wherever they are. In such a file `import 'sluice'` means this gateway's core/plugin.ts. The URL
  * of the file carries the generation of the configuration that loaded it, so that a reload loads a plugin and its own
  * imports again (decision 39). Modules of old generations stay in memory: Node's module cache has no way to drop them.
  */
@@ -8,6 +8,7 @@ import { findPackageJSON, registerHooks } from 'node:module'
 import { basename, extname, join, sep } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import type { Plugin } from '../core/plugin.ts'
+import type { Dialect } from '../core/ports/dialect.ts'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
 /**
@@ -88,8 +89,8 @@ function note(path: string, generation: string): void {
 let registered = false
 
 /**
- * Installs Node's module hooks, once in a process. After that, `sluice` and `sluice/testing` can be imported from any
- * folder.
+ * Installs Node's module hooks, once in a process. After that, `sluice`, `sluice/dialect` and `sluice/testing` can be
+ * imported from any folder.
  */
 export function registerPluginHooks(): void {
   if (registered) return
@@ -145,11 +146,12 @@ export function pluginName(path: string): string {
 }
 
 /**
- * Imports a plugin and returns it: the default export, the export named `plugin`, or the only export that is a plugin.
+ * Imports a plugin or a dialect and returns it: the default export, the export named `plugin`, or the only export that is
+ * one.
  * @param path as `pluginPlace` returns it. A package is loaded once in a process, as Node does with packages
  * @throws Error that says what is wrong with the file or package
  */
-export async function loadPluginFile(path: string, generation: number): Promise<Plugin> {
+export async function loadOwnFile(path: string, generation: number): Promise<Plugin | Dialect> {
   registerPluginHooks()
   if (path.startsWith(PACKAGE)) return pick(await importPackage(path), pluginName(path))
   const extension = extname(path)
@@ -171,6 +173,16 @@ export async function loadPluginFile(path: string, generation: number): Promise<
     throw new Error(importFault(cause, path), { cause })
   }
   return pick(module, pluginName(path))
+}
+
+/**
+ * The same for a file that is known to be one of a plugin.
+ * @throws Error as above
+ */
+export async function loadPluginFile(path: string, generation: number): Promise<Plugin> {
+  const found = await loadOwnFile(path, generation)
+  if (isDialect(found)) throw new Error(`it exports the dialect '${found.name}', and no plugin`)
+  return found
 }
 
 async function importPackage(path: string): Promise<Record<string, unknown>> {
@@ -199,25 +211,41 @@ function importFault(cause: unknown, path: string): string {
   return frame ? `${message} (${basename(path)}:${frame[1]})` : message
 }
 
-function pick(module: Record<string, unknown>, name: string): Plugin {
-  const found = module['default'] ?? module['plugin'] ?? only(Object.values(module).filter(isPlugin))
-  if (!isPlugin(found)) {
-    throw new Error('it exports no plugin; write `export default definePlugin({ name, summary, create })`')
+function pick(module: Record<string, unknown>, name: string): Plugin | Dialect {
+  const found = module['default'] ?? module['plugin'] ?? only(Object.values(module).filter(isEither))
+  if (!isEither(found)) {
+    throw new Error(
+      'it exports no plugin and no dialect; write `export default definePlugin({ name, summary, create })`, or `export default defineDialect({ name, … })`',
+    )
   }
   if (found.name !== name) {
     throw new Error(
-      `the plugin is named '${found.name}' and its file or package '${name}'; a plugin has one name everywhere, so rename one of them`,
+      `the ${isDialect(found) ? 'dialect' : 'plugin'} is named '${found.name}' and its file or package '${name}'; it has one name everywhere, so rename one of them`,
     )
   }
   return found
 }
 
-function only(plugins: Plugin[]): Plugin | undefined {
-  if (plugins.length > 1) {
-    throw new Error(`it exports ${plugins.length} plugins (${plugins.map(p => p.name).join(', ')}); one plugin a file`)
+function only<T extends { name: string }>(found: T[]): T | undefined {
+  if (found.length > 1) {
+    throw new Error(`it exports ${found.length} plugins (${found.map(p => p.name).join(', ')}); one a file`)
   }
-  return plugins[0]
+  return found[0]
 }
+
+/** Whether what a file exports is a dialect, and no plugin. */
+export function isDialect(value: unknown): value is Dialect {
+  const dialect = value as Partial<Dialect> | null
+  return (
+    typeof dialect === 'object' &&
+    dialect !== null &&
+    typeof dialect.name === 'string' &&
+    typeof dialect.request === 'function' &&
+    typeof dialect.decoder === 'function'
+  )
+}
+
+const isEither = (value: unknown): value is Plugin | Dialect => isPlugin(value) || isDialect(value)
 
 function isPlugin(value: unknown): value is Plugin {
   const plugin = value as Partial<Plugin> | null

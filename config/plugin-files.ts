@@ -1,10 +1,14 @@
-/** Loads the plugins of files: those of `plugins:`, and extras that a pipeline names. */
+/** Loads the plugins and dialects of files: those of `plugins:`, and extras that a pipeline names. */
 import type { Plugin } from '../core/plugin.ts'
+import { CAPABILITIES, type Dialect } from '../core/ports/dialect.ts'
 import type { PluginCatalog } from './check-chain.ts'
-import { loadPluginFile, pluginName, pluginPlace } from './modules.ts'
+import type { DialectFacts } from './models.ts'
+import { isDialect, loadOwnFile, pluginName, pluginPlace } from './modules.ts'
 import type { Report } from './report.ts'
+import { backend, provider } from './schema.ts'
 import type { ConfigSource, Path } from './source.ts'
 import type { GatewayConfig } from './types.ts'
+import { ready } from './validate.ts'
 
 /** Where plugins come from. */
 export interface PluginSources {
@@ -18,25 +22,37 @@ export interface PluginSources {
    */
   generation?: number
   /** Imports a plugin file; tests replace it. */
-  loadPlugin?(path: string, generation: number): Promise<Plugin>
+  loadPlugin?(path: string, generation: number): Promise<Plugin | Dialect>
 }
 
 /**
- * @returns all plugins (built-in ones and those of the configuration's files), the files that were loaded, and the names
- * of the files that did not load
+ * @param builtIn the dialects of this build
+ * @returns all plugins (built-in ones and those of the configuration's files), the dialects of files, the files that were
+ * loaded, and the names of the files that did not load
  */
 export async function readPlugins(
   files: readonly string[],
   source: ConfigSource,
   options: PluginSources,
+  builtIn: DialectFacts,
   report: Report,
-): Promise<{ plugins: Map<string, Plugin>; files: GatewayConfig['plugins']; broken: Set<string> }> {
+): Promise<{
+  plugins: Map<string, Plugin>
+  dialects: Map<string, Dialect>
+  files: GatewayConfig['plugins']
+  broken: Set<string>
+}> {
   const plugins = new Map<string, Plugin>()
+  const dialects = new Map<string, Dialect>()
   const broken = new Set<string>()
   const loaded: GatewayConfig['plugins'] = []
   const read = async (name: string, path: string, at: Path, shown: string): Promise<void> => {
     try {
-      plugins.set(name, await (options.loadPlugin ?? loadPluginFile)(path, options.generation ?? 0))
+      const found = await (options.loadPlugin ?? loadOwnFile)(path, options.generation ?? 0)
+      if (isDialect(found)) {
+        checkDialect(found, { ...builtIn, ...Object.fromEntries(dialects) })
+        dialects.set(name, found)
+      } else plugins.set(name, found)
       loaded.push({ path, at: source.position(at) })
     } catch (cause) {
       broken.add(name)
@@ -47,7 +63,7 @@ export async function readPlugins(
   for (const [i, file] of files.entries()) {
     const path = ['plugins', i]
     const name = pluginName(file)
-    if (plugins.has(name)) {
+    if (plugins.has(name) || dialects.has(name)) {
       const whose = options.plugins.get(name) ? 'a built-in plugin' : 'another file of this list'
       report.error(path, `the name '${name}' belongs to ${whose}; rename the file`)
       continue
@@ -63,8 +79,40 @@ export async function readPlugins(
     const file = options.extras?.get(name)
     if (file !== undefined && !plugins.has(name) && !broken.has(name)) await read(name, file, path, name)
   }
-  return { plugins, files: loaded, broken }
+  return { plugins, dialects, files: loaded, broken }
 }
+
+/** @throws Error that says what the dialect of a file lacks, or has in common with another one */
+function checkDialect(dialect: Dialect, others: DialectFacts): void {
+  const { name, capabilities, settings } = dialect
+  if (Object.hasOwn(others, name))
+    throw new Error(`there is a dialect '${name}' already; rename the file and the dialect`)
+  for (const member of ['unfit', 'fault'] as const)
+    if (typeof dialect[member] !== 'function') throw new Error(`the dialect has no function '${member}'`)
+  for (const member of ['capabilities', 'nativeTools'] as const)
+    if (!(dialect[member] instanceof Set)) throw new Error(`'${member}' of the dialect is not a Set`)
+  const known: ReadonlySet<string> = new Set(CAPABILITIES)
+  const strange = [...capabilities].find(each => !known.has(each))
+  if (strange !== undefined)
+    throw new Error(`there is no capability '${strange}'; capabilities: ${CAPABILITIES.join(', ')}`)
+  for (const entry of ['provider', 'backend'] as const) {
+    try {
+      ready([{ type: 'object', properties: { ...settings?.[entry] } }])
+    } catch (cause) {
+      throw new Error(`the settings of the dialect are not valid JSON Schema: ${(cause as Error).message}`)
+    }
+    for (const key of Object.keys(settings?.[entry] ?? {})) {
+      // One that is built on another dialect has that one's settings, too.
+      const own = settings![entry]![key]
+      const owner = Object.keys(others).find(other => (others[other]!.settings?.[entry]?.[key] ?? own) !== own)
+      if (owner !== undefined) throw new Error(`the setting '${key}' belongs to the dialect '${owner}'; rename it`)
+      if (key in ENTRIES_OF[entry]) throw new Error(`every ${entry} has the setting '${key}'; rename it`)
+    }
+  }
+}
+
+/** The members that every entry has. */
+const ENTRIES_OF = { provider: provider['properties'] as object, backend: backend['properties'] as object }
 
 /** The names of plugins in pipelines whose entries are not checked yet. */
 function* namedPlugins(pipelines: unknown): Generator<{ name: string; path: Path }> {

@@ -321,7 +321,7 @@ export const route = object(
 
 export const plugins = list(
   name('A .ts, .mts, .js or .mjs file, or npm: and the name of a package.'),
-  'Plugins that are not built in. A file, relative to this one; a pipeline names it by its file name. Or a package of npm, such as npm:sluice-plugin-x, installed in the folder of this file; a pipeline names it x.',
+  'Plugins and dialects that are not built in. A file, relative to this one; a pipeline names a plugin, and a provider a dialect, by its file name. Or a package of npm, such as npm:sluice-plugin-x, installed in the folder of this file; a pipeline names it x.',
   { default: [], uniqueItems: true },
 )
 

@@ -105,6 +105,7 @@ export type VendorAuth =
 /** When a gateway is built, cli/assembly.ts replaces `base_url: simulator` by the address of the running simulator. */
 export interface ProviderConfig extends Omit<Arrives<typeof provider>, 'auth'> {
   name: string
+  dialectLoad?: Backend['dialectLoad']
   /** The header that carries `api_key`, where it is not the dialect's own. */
   key_header: Backend['keyHeader']
   /** The dialects' own settings of the entry. */

@@ -24,8 +24,24 @@ export const dialects: DialectTable = Object.fromEntries(
   all.map(dialect => [dialect.name, { ...dialect, variants: variants[dialect.name] }]),
 )
 
-/** The dialect that a backend speaks, in its variant. */
-export function dialectOf({ dialect, variant }: Backend): Dialect {
-  const found = dialects[dialect]!
+/**
+ * Dialects of files by their names and the number of the load that brought them: a request that began before a reload
+ * ends with the dialect that it began with. They stay, as their modules do.
+ */
+const ofFiles = new Map<string, Dialect>()
+const keyOf = (name: string, load: number) => `${name} ${load}`
+
+/** Makes the dialects of files known to `dialectOf`. */
+export function addDialects(found: ReadonlyMap<string, Dialect>, load: number): void {
+  for (const [name, dialect] of found) ofFiles.set(keyOf(name, load), dialect)
+}
+
+/** The dialect that a backend or a provider speaks, in its variant. */
+export function dialectOf({
+  dialect,
+  dialectLoad,
+  variant,
+}: Pick<Backend, 'dialect' | 'dialectLoad' | 'variant'>): Dialect {
+  const found = dialectLoad === undefined ? dialects[dialect]! : ofFiles.get(keyOf(dialect, dialectLoad))!
   return variant === undefined ? found : found.variants![variant]!
 }

@@ -3,6 +3,7 @@
  * before, so whoever changes one throws here.
  */
 import { conversation, type Exchange, type Plugin, type PluginHooks, type Reply, request } from '../core/plugin.ts'
+import { freeze } from '../plugins/testing-dialect.ts'
 
 const HANDED_ON: Record<string, (x: Exchange) => unknown> = {
   validation: x => x.peek(request),
@@ -24,13 +25,4 @@ export function freezing(plugin: Plugin, hooks: PluginHooks): PluginHooks {
       return reply instanceof Promise ? reply.then(handOn) : handOn(reply)
     },
   }
-}
-
-function freeze(value: unknown): void {
-  if (typeof value !== 'object' || value === null || Object.isFrozen(value) || ArrayBuffer.isView(value)) return
-  // A call keeps the form of its arguments beside them (core/canon/arguments.ts).
-  if ((value as { type?: unknown }).type === 'call')
-    for (const name of Object.keys(value)) Object.defineProperty(value, name, { writable: false, configurable: true })
-  else Object.freeze(value)
-  for (const inner of Object.values(value)) freeze(inner)
 }

@@ -48,6 +48,8 @@ export interface Backend {
   id: string
   provider: string
   dialect: DialectName
+  /** The number of the load that brought the dialect's file; absent for a dialect of the build. */
+  dialectLoad?: number
   /** The variant of the dialect, e.g. `bedrock`. */
   variant?: string
   /** The version of the API, for a variant that names it in the path. */

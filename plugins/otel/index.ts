@@ -14,7 +14,7 @@ import {
 } from '../../core/plugin.ts'
 import type { Backend } from '../../core/ports/dialect.ts'
 import { count, duration, type Filled, flag, number, object, text } from '../../core/tools/vocabulary.ts'
-import { dialects } from '../../providers/index.ts'
+import { dialectOf } from '../../providers/index.ts'
 import { callReport, identity, model, parsedConversation } from '../shared/slots.ts'
 import { traceParent } from '../shared/trace-context.ts'
 import { Exporter } from './exporter.ts'
@@ -256,7 +256,7 @@ class TracedExchange {
     const fault = code ?? (answered ? settlement.error?.code : undefined)
     span.attributes = attributes({
       'gen_ai.operation.name': 'chat',
-      'gen_ai.provider.name': dialects[backend.dialect]!.vendor,
+      'gen_ai.provider.name': dialectOf(backend).vendor,
       'gen_ai.request.model': backend.model,
       'gen_ai.request.max_tokens': conversation?.maxOutputTokens,
       'gen_ai.request.temperature': conversation?.sampling.temperature,

@@ -49,8 +49,7 @@ export function searchBackend(
     return `a search by a model needs the name of one of 'providers' in 'provider'; remove 'model' otherwise`
   // A backend of this model says what it costs, and has settings of its own.
   const listed = Object.values(models).flatMap(({ backends }) => backends)
-  const dialect = dialects[provider.dialect]!
-  const { capabilities } = dialect.variants?.[provider.variant ?? ''] ?? dialect
+  const { capabilities } = dialectOf(provider)
   const backend = listed.find(each => each.provider === name && each.model === model) ?? {
     ...modelAt(provider, model),
     weight: 1,

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { loadPluginFile } from '../../config/modules.ts'
+import { loadOwnFile, loadPluginFile } from '../../config/modules.ts'
 import { deny, slot } from '../../core/plugin.ts'
 
 /** A folder outside the clone: no package.json, no node_modules above it. */
@@ -70,7 +70,14 @@ test("a new generation brings the file and its own imports; the same one doesn't
 test('what is wrong with a file is said in terms of the file', async t => {
   const write = folder(t)
   const fails = (path: string, expected: RegExp) => assert.rejects(loadPluginFile(path, 1), expected)
-  await fails(write('none.ts', 'export const x = 1\n'), /exports no plugin; write `export default definePlugin/)
+  await fails(
+    write('none.ts', 'export const x = 1\n'),
+    /exports no plugin and no dialect; write `export default definePlugin/,
+  )
+  const dialect =
+    "import { defineDialect, openaiChat } from 'sluice/dialect'\nexport default defineDialect({ ...openaiChat, name: 'mine' })\n"
+  await fails(write('mine.ts', dialect), /exports the dialect 'mine', and no plugin/)
+  assert.equal((await loadOwnFile(write('mine.ts', dialect), 2)).name, 'mine')
   await fails(write('other.ts', plugin('another')), /named 'another' and its file or package 'other'/)
   await fails(
     write('two.ts', plugin('a', 'const a =') + plugin('b', 'const b =').replace(/import.*|export const tag.*/g, '')),

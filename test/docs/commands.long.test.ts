@@ -34,8 +34,8 @@ const ELSEWHERE: readonly [RegExp, string][] = [
   [/ \| socat stdio /, 'test/deploy/deploy.test.ts says the same to a running HAProxy'],
 ]
 const isElsewhere = (command: string) => ELSEWHERE.some(([pattern]) => pattern.test(command))
-/** test/e2e/plugins.test.ts follows that page, in the folder that it describes. */
-const FOLLOWED_ELSEWHERE = new Set(['docs/plugins.md'])
+/** test/e2e/plugins.test.ts and dialect-files.test.ts follow these pages, in the folder that they describe. */
+const FOLLOWED_ELSEWHERE = new Set(['docs/plugins.md', 'docs/dialects.md'])
 
 /** Their first block of YAML is in the configuration. */
 const CONFIGURED = new Set(['docs/receipts.md', 'docs/checked-bill.md'])

@@ -9,6 +9,7 @@ import { VERBS } from '../../cli/main.ts'
 import { ERRORS } from '../../core/canon/errors.ts'
 import * as plugin from '../../core/plugin.ts'
 import * as testing from '../../plugins/testing.ts'
+import * as dialect from '../../providers/dialect.ts'
 import { LEDGER_COLUMNS } from '../../stores/columns.ts'
 import { startGateway } from '../e2e/harness.ts'
 
@@ -28,7 +29,7 @@ export interface Names {
   /** `CODE status type`. */
   errors: string[]
   ledger: string[]
-  /** What can be imported from `sluice` and `sluice/testing`; types are held by the plugin of the release. */
+  /** What can be imported from `sluice`, `sluice/dialect` and `sluice/testing`; types are held by the plugin of the release. */
   exports: string[]
 }
 
@@ -111,6 +112,7 @@ export async function names(): Promise<Names> {
     ledger: [...LEDGER_COLUMNS],
     exports: [
       ...Object.keys(plugin).map(name => `sluice ${name}`),
+      ...Object.keys(dialect).map(name => `sluice/dialect ${name}`),
       ...Object.keys(testing).map(name => `sluice/testing ${name}`),
     ],
   }
