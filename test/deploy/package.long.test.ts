@@ -146,7 +146,14 @@ test('it has JavaScript, types and validators, and nothing that only the checkou
       (name.endsWith('.ts') && !name.endsWith('.d.ts') && !name.startsWith('node_modules/')),
   )
   assert.deepEqual(strangers, [])
-  const some = ['cli/main.js', 'core/plugin.d.ts', 'plugins/testing.d.ts', 'gateway.yaml', 'LICENSE']
+  const some = [
+    'cli/main.js',
+    'core/plugin.d.ts',
+    'plugins/testing.d.ts',
+    'providers/dialect.d.ts',
+    'gateway.yaml',
+    'LICENSE',
+  ]
   // The file of `init` and messages name pages.
   for (const name of [...some, 'docs/configuration.md', 'docs/admin-api.yaml']) assert.ok(names.includes(name), name)
   for (const name of globSync('stores/redis/lua/*.lua', { cwd: ROOT })) assert.ok(names.includes(name), name)
@@ -285,13 +292,29 @@ export default definePlugin({
   )
 })
 
-test('`plugin new` makes a plugin whose test runs and whose types are found', () => {
+test('`plugin new` makes a plugin whose test runs and whose types are found; so are those of a dialect', () => {
   const made = folder()
   symlinkSync(join(app, 'node_modules'), join(made, 'node_modules'))
   assert.equal(sluice(['init', '--provider', 'simulator'], made).status, 0)
   const created = sluice(['plugin', 'new', 'shout'], made)
   assert.equal(created.status, 0, created.stderr)
-  const tested = sluice(['plugin', 'test', 'my-plugins/shout.test.ts'], made)
+  writeFileSync(
+    join(made, 'my-plugins/mine.ts'),
+    `import { defineDialect, openaiChat, varied } from 'sluice/dialect'
+export default defineDialect(varied(openaiChat, { path: ({ model }) => \`/\${model}/chat\` }, { name: 'mine' }))
+`,
+  )
+  writeFileSync(
+    join(made, 'my-plugins/mine.test.ts'),
+    `import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { runDialect } from 'sluice/testing'
+import mine from './mine.ts'
+
+test('mine', () => assert.equal(runDialect(mine).request?.path, '/small/chat'))
+`,
+  )
+  const tested = sluice(['plugin', 'test', 'my-plugins/shout.test.ts', 'my-plugins/mine.test.ts'], made)
   assert.equal(tested.status, 0, tested.stdout + tested.stderr)
   const tsc = join(ROOT, 'node_modules/typescript/bin/tsc')
   const checked = spawnSync(process.execPath, [tsc, '--noEmit', '-p', join(made, 'my-plugins')], { encoding: 'utf8' })
