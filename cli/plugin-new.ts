@@ -6,6 +6,7 @@ import { isMap, isScalar, isSeq, parseDocument } from 'yaml'
 import type { PipelineEntry } from '../core/engine/chain.ts'
 import { estimate, type Plugin } from '../core/plugin.ts'
 import { configFile, ownCommand, shellWord } from './arguments.ts'
+import { dialectTemplate, dialectTest } from './dialect-template.ts'
 import { addItem, insertItem, setEmpty } from './edit-yaml.ts'
 import { LAYERS } from './layer-template.ts'
 import type { Verb } from './main.ts'
@@ -25,6 +26,8 @@ const HELP = `Usage: sluice plugin new NAME [OPTIONS]
 
       --layer PLACE     a layer of the call of a model in place of the hooks:
                         call, attempt or wire (docs/plugins.md)
+      --dialect         a dialect for providers in place of a plugin; it
+                        stands in no pipeline (docs/dialects.md)
       --dir DIR         where the files go (default my-plugins, beside the
                         configuration)
       --pipeline NAME   the pipeline it goes into (default: the first one)
@@ -43,6 +46,7 @@ export const plugin: Verb = {
       args,
       options: {
         config: { type: 'string' },
+        dialect: { type: 'boolean' },
         dir: { type: 'string' },
         layer: { type: 'string' },
         pipeline: { type: 'string' },
@@ -64,13 +68,14 @@ export const plugin: Verb = {
     if (values.layer !== undefined && !layer)
       throw new UsageError(`there is no layer '${values.layer}'; it is one of ${Object.keys(LAYERS).join(', ')}`)
 
+    if (values.dialect && (layer || values.pipeline !== undefined))
+      throw new UsageError('a dialect stands in no pipeline; leave --layer and --pipeline out')
+
     const file = configFile(values.config)
-    const { config, plugins } = await loadWithoutSecrets(file, terminal)
-    if (plugins.has(name)) throw new Failure(`there is already a plugin '${name}'`)
-    const pipeline = values.pipeline ?? Object.keys(config.pipelines)[0]!
-    const entries = config.pipelines[pipeline]?.filter(entry => !entry.implied)
-    if (!entries)
-      throw new Failure(`${file} has no pipeline '${pipeline}'; it has ${Object.keys(config.pipelines).join(', ')}`)
+    const loaded = await loadWithoutSecrets(file, terminal)
+    for (const what of ['plugin', 'dialect'] as const)
+      if (loaded[`${what}s`].has(name)) throw new Failure(`there is already a ${what} '${name}'`)
+    const chain = values.dialect ? null : chainFor(file, loaded, values.pipeline, layer !== undefined)
 
     const folder = values.dir === undefined ? join(dirname(resolve(file)), 'my-plugins') : resolve(values.dir)
     const source = join(folder, `${name}.ts`)
@@ -81,36 +86,54 @@ export const plugin: Verb = {
     const written = relative(dirname(resolve(file)), source)
       .split(sep)
       .join('/')
-    if (layer && !entries.some(entry => plugins.get(entry.plugin)?.calls))
-      throw new Failure(
-        `pipeline ${pipeline} calls no model, so a layer would do nothing there; name another --pipeline`,
-      )
-    const place = layer ? aboveTerminal(entries, plugins) : placeFor(entries, plugins)
-    const text = addPlugin(
-      readFileSync(file, 'utf8'),
-      written.startsWith('.') ? written : `./${written}`,
-      pipeline,
-      place.index,
-      name,
-    )
+    const path = written.startsWith('.') ? written : `./${written}`
+    const before = readFileSync(file, 'utf8')
+    const text = chain ? addPlugin(before, path, chain.pipeline, chain.index, name) : addFile(before, path)
+    const templates = values.dialect
+      ? { plugin: dialectTemplate, test: dialectTest }
+      : (layer ?? { plugin: pluginTemplate, test: testTemplate })
     mkdirSync(folder, { recursive: true })
-    writeFileSync(source, layer ? layer.plugin(name) : pluginTemplate(name), { flag: 'wx' })
-    writeFileSync(test, layer ? layer.test(name) : testTemplate(name), { flag: 'wx' })
+    writeFileSync(source, templates.plugin(name), { flag: 'wx' })
+    writeFileSync(test, templates.test(name), { flag: 'wx' })
     terminal.out([source, test, ...writeProject(folder)].join('\n'))
     if (text === null) {
-      terminal.err(`Add to ${file} by hand: ${written} under plugins:, and '- ${name}' in pipeline ${pipeline}.`)
+      const inChain = chain ? `, and '- ${name}' in pipeline ${chain.pipeline}` : ''
+      terminal.err(`Add to ${file} by hand: ${written} under plugins:${inChain}.`)
       return 0
     }
-    const loaded = await loadEdited(file, file, text)
-    if (loaded.errors)
-      throw new Failure(`${listing(file, loaded.errors)}\n${file} was not changed; the plugin's files were written.`)
+    const { errors } = await loadEdited(file, file, text)
+    if (errors) throw new Failure(`${listing(file, errors)}\n${file} was not changed; the plugin's files were written.`)
     replaceFile(file, text)
-    terminal.out(`${file}: in pipeline ${pipeline}, above ${entries[place.index]!.id}`)
-    if (place.changes)
+    terminal.out(chain ? `${file}: in pipeline ${chain.pipeline}, above ${chain.above}` : `${file}: under plugins`)
+    if (!chain) terminal.err(`A provider speaks it with dialect: ${name}.`)
+    if (chain?.changes)
       terminal.err('There it may change what is asked, and the change is counted: docs/plugins.md tells how.')
     terminal.err(`Run its test: ${ownCommand()} plugin test ${shellWord(relative(process.cwd(), test))}`)
     return 0
   },
+}
+
+/** Where in a pipeline the new entry goes. */
+interface Place {
+  index: number
+  /** What the plugin changes of the conversation there takes effect. */
+  changes: boolean
+}
+
+/** @throws Failure where the pipeline is not there, or a layer would do nothing in it */
+function chainFor(
+  file: string,
+  { config, plugins }: Awaited<ReturnType<typeof loadWithoutSecrets>>,
+  pipeline = Object.keys(config.pipelines)[0]!,
+  layer: boolean,
+): Place & { pipeline: string; above: string } {
+  const entries = config.pipelines[pipeline]?.filter(entry => !entry.implied)
+  if (!entries)
+    throw new Failure(`${file} has no pipeline '${pipeline}'; it has ${Object.keys(config.pipelines).join(', ')}`)
+  if (layer && !entries.some(entry => plugins.get(entry.plugin)?.calls))
+    throw new Failure(`pipeline ${pipeline} calls no model, so a layer would do nothing there; name another --pipeline`)
+  const place = layer ? aboveTerminal(entries, plugins) : placeFor(entries, plugins)
+  return { ...place, pipeline, above: entries[place.index]!.id }
 }
 
 /**
@@ -127,12 +150,6 @@ function placeFor(entries: readonly PipelineEntry[], plugins: ReadonlyMap<string
 
 function aboveTerminal(entries: readonly PipelineEntry[], plugins: ReadonlyMap<string, Plugin>): Place {
   return { index: entries.findIndex(entry => plugins.get(entry.plugin)?.terminal), changes: false }
-}
-
-interface Place {
-  index: number
-  /** What the plugin changes of the conversation there takes effect. */
-  changes: boolean
 }
 
 /**
@@ -161,13 +178,12 @@ function writeProject(folder: string): string[] {
  * @returns null when one of the two sections is not in this text (but in an included file)
  */
 export function addPlugin(text: string, path: string, pipeline: string, above: number, name: string): string | null {
-  const inChain = (): string | null => {
-    const list = parseDocument(text).getIn(['pipelines', pipeline], true)
-    return isSeq(list) && above < list.items.length ? insertItem(text, list, above, name) : null
-  }
-  const chained = inChain()
-  if (chained === null) return null
-  text = chained
+  const list = parseDocument(text).getIn(['pipelines', pipeline], true)
+  return isSeq(list) && above < list.items.length ? addFile(insertItem(text, list, above, name), path) : null
+}
+
+/** The configuration with a file under `plugins:`; null when that section is not in this text. */
+function addFile(text: string, path: string): string | null {
   const document = parseDocument(text)
   if (!isMap(document.contents)) return null
   const pair = document.contents.items.find(item => isScalar(item.key) && item.key.value === 'plugins')

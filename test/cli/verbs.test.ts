@@ -348,6 +348,31 @@ test('plugin new --layer writes a layer of each place, just above the terminal; 
   assert.equal((await sluice('plugin', 'new', 'x', '--layer', 'wires', '--config', file)).code, 2)
 })
 
+test('plugin new --dialect writes a dialect that a provider can speak; types, test and configuration are good', async t => {
+  const { file, dir } = folder(t)
+  const at = (name: string) => join(dir, 'my-plugins', name)
+  const made = await sluice('plugin', 'new', 'acme', '--dialect', '--config', file)
+  assert.deepEqual([made.code, /under plugins/.test(made.out), /dialect: acme/.test(made.err)], [0, true, true])
+  const text = readFileSync(file, 'utf8')
+  assert.doesNotMatch(text, /^ *- acme$/m)
+  writeFileSync(
+    file,
+    text.replace(/^providers:$/m, 'providers:\n  acme: { dialect: acme, base_url: "http://127.0.0.1:9" }'),
+  )
+  assert.notEqual(readFileSync(file, 'utf8'), text)
+  const { code, err } = await sluice('check', file)
+  assert.deepEqual([code, err], [0, ''])
+  const tested = spawnSync(process.execPath, [join(ROOT, 'bin/sluice.mjs'), 'plugin', 'test', at('acme.test.ts')])
+  assert.equal(tested.status, 0, String(tested.stdout))
+  const tsc = join(ROOT, 'node_modules/typescript/bin/tsc')
+  const typed = spawnSync(process.execPath, [tsc, '-p', at('tsconfig.json')], { encoding: 'utf8' })
+  assert.deepEqual([typed.status, typed.stdout], [0, ''])
+
+  const again = await sluice('plugin', 'new', 'acme', '--dialect', '--config', file)
+  assert.match(again.err, /there is already a dialect 'acme'/)
+  assert.equal((await sluice('plugin', 'new', 'x', '--dialect', '--layer', 'wire', '--config', file)).code, 2)
+})
+
 test('text folds at 80 columns', () => {
   assert.equal(fold('aaa bbb ccc', 7, 2), 'aaa bbb\n  ccc')
   assert.equal(fold('aaaaaaaaaa', 4), 'aaaaaaaaaa')
