@@ -11,7 +11,6 @@
 
 import { parseOptions } from '../config/options.ts'
 import type { GatewayConfig } from '../config/types.ts'
-import type { Conversation } from '../core/canon/conversation.ts'
 import { asGatewayError, errorMembers, type GatewayError } from '../core/canon/errors.ts'
 import type { FinishEvent, StreamEvent, Usage } from '../core/canon/events.ts'
 import { assemble } from '../core/engine/assemble.ts'
@@ -45,11 +44,11 @@ import {
   type WireHeaders,
   type WireRequest,
 } from '../core/plugin.ts'
-import { type Backend, CAPABILITIES } from '../core/ports/dialect.ts'
 import type { Store } from '../core/ports/store.ts'
 import type { EncodeContext, Encoder, Surface } from '../core/ports/surface.ts'
 import { ManualClock } from '../core/tools/clock.ts'
 import { Ticker } from '../core/tools/ticker.ts'
+import { plainBackend, plainConversation } from '../providers/testing.ts'
 import { Report } from './shared/call-report.ts'
 import { callReport, candidates, plan, upstreamConversation } from './shared/slots.ts'
 import { tickerKey } from './shared/state.ts'
@@ -95,24 +94,6 @@ class PlainEncoder implements Encoder {
   }
   body(): string {
     return JSON.stringify({ events: this.#events })
-  }
-}
-
-/** A conversation with one user text; `over` replaces members of it. */
-export function plainConversation(over: Partial<Conversation> = {}): Conversation {
-  return {
-    surface: 'chat',
-    requestedModel: 'test-model',
-    model: 'test-model',
-    stream: true,
-    system: [],
-    turns: [{ role: 'user', parts: [{ type: 'text', text: 'hello' }] }],
-    tools: [],
-    toolChoice: { type: 'auto' },
-    parallelToolCalls: true,
-    sampling: { stop: [], logprobs: false },
-    reasoning: {},
-    ...over,
   }
 }
 
@@ -416,24 +397,6 @@ function testCalls(options: RunOptions<any>, incoming: MemoryIncoming, requests:
   return { translator, upstream }
 }
 
-/** A backend that supports everything; `over` replaces members of it. */
-export function plainBackend(over: Partial<Backend> = {}): Backend {
-  return {
-    id: 'local/small',
-    provider: 'local',
-    dialect: 'openai-chat',
-    // No server has this name, so a test that dispatches fails.
-    baseUrl: 'http://backend.invalid/v1',
-    headers: {},
-    model: 'small',
-    weight: 1,
-    supports: new Set(CAPABILITIES),
-    nativeTools: new Set(),
-    settings: { provider: {}, backend: { max_tokens_field: 'max_tokens' } },
-    ...over,
-  }
-}
-
 /** Keeps the failure of an attempt from the client: another one follows. */
 class Untold extends SinkAround {
   override fail(): void {}
@@ -592,4 +555,10 @@ export { GatewayError } from '../core/canon/errors.ts'
 export { MemoryIncoming } from '../core/engine/memory-incoming.ts'
 export { createSharedState } from '../core/engine/shared-state.ts'
 export { ManualClock } from '../core/tools/clock.ts'
-export { type DialectOptions, type DialectRun, runDialect } from './testing-dialect.ts'
+export {
+  type DialectOptions,
+  type DialectRun,
+  plainBackend,
+  plainConversation,
+  runDialect,
+} from '../providers/testing.ts'

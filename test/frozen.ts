@@ -3,7 +3,7 @@
  * before, so whoever changes one throws here.
  */
 import { conversation, type Exchange, type Plugin, type PluginHooks, type Reply, request } from '../core/plugin.ts'
-import { freeze } from '../plugins/testing-dialect.ts'
+import { freeze } from '../providers/testing.ts'
 
 const HANDED_ON: Record<string, (x: Exchange) => unknown> = {
   validation: x => x.peek(request),

@@ -1,10 +1,45 @@
-/** `runDialect` of `sluice/testing`: one dialect writes a request and reads a reply, without network. */
+/** What `sluice/testing` has for dialects: one of them writes a request and reads a reply, without network. */
 import assert from 'node:assert/strict'
 import type { StreamEvent } from '../core/canon/events.ts'
 import { Sequencer } from '../core/engine/sequence.ts'
 import type { Conversation } from '../core/plugin.ts'
-import type { Backend, Dialect, OutboundRequest, Unfit } from '../core/ports/dialect.ts'
-import { plainBackend, plainConversation } from './testing.ts'
+import { type Backend, CAPABILITIES, type Dialect, type OutboundRequest, type Unfit } from '../core/ports/dialect.ts'
+
+/** A conversation with one user text; `over` replaces members of it. */
+export function plainConversation(over: Partial<Conversation> = {}): Conversation {
+  return {
+    surface: 'chat',
+    requestedModel: 'test-model',
+    model: 'test-model',
+    stream: true,
+    system: [],
+    turns: [{ role: 'user', parts: [{ type: 'text', text: 'hello' }] }],
+    tools: [],
+    toolChoice: { type: 'auto' },
+    parallelToolCalls: true,
+    sampling: { stop: [], logprobs: false },
+    reasoning: {},
+    ...over,
+  }
+}
+
+/** A backend that supports everything; `over` replaces members of it. */
+export function plainBackend(over: Partial<Backend> = {}): Backend {
+  return {
+    id: 'local/small',
+    provider: 'local',
+    dialect: 'openai-chat',
+    // No server has this name, so a test that dispatches fails.
+    baseUrl: 'http://backend.invalid/v1',
+    headers: {},
+    model: 'small',
+    weight: 1,
+    supports: new Set(CAPABILITIES),
+    nativeTools: new Set(),
+    settings: { provider: {}, backend: { max_tokens_field: 'max_tokens' } },
+    ...over,
+  }
+}
 
 export interface DialectOptions {
   /** Laid over `plainConversation`. */
