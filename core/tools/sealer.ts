@@ -2,7 +2,7 @@
  * Seals what the store keeps with the gateway's secret (TOOL-6): AES-256-GCM under a key derived for the organization, so
  * that it cannot be opened for another organization. Layout: 12-byte nonce, 16-byte tag, ciphertext.
  */
-import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto'
+import { createCipheriv, createDecipheriv, type DecipherGCM, hkdfSync, randomBytes } from 'node:crypto'
 
 /** Seals and opens records with one secret. Derived keys are cached by organization. */
 export class Sealer {
@@ -37,17 +37,27 @@ export class Sealer {
    * as not found, never as an error.
    */
   open(organization: string, sealed: Uint8Array): unknown {
-    const bytes = this.openBytes(organization, sealed)
-    return bytes && JSON.parse(bytes.toString())
+    // Without a copy of the bytes: a stored conversation has megabytes.
+    const text = this.#opened(organization, sealed, (decipher, body) => {
+      const begun = decipher.update(body, undefined, 'utf8')
+      return begun + decipher.final('utf8')
+    })
+    return text === null ? null : JSON.parse(text)
   }
 
-  /** What was sealed; null as `open` says. */
+  /** The bytes that were sealed; null as `open` says. */
   openBytes(organization: string, sealed: Uint8Array): Buffer | null {
+    return this.#opened(organization, sealed, (decipher, body) =>
+      Buffer.concat([decipher.update(body), decipher.final()]),
+    )
+  }
+
+  #opened<T>(organization: string, sealed: Uint8Array, read: (decipher: DecipherGCM, body: Uint8Array) => T): T | null {
     if (sealed.length < 28) return null
     try {
       const decipher = createDecipheriv('aes-256-gcm', this.#key(organization), sealed.subarray(0, 12))
       decipher.setAuthTag(sealed.subarray(12, 28))
-      return Buffer.concat([decipher.update(sealed.subarray(28)), decipher.final()])
+      return read(decipher, sealed.subarray(28))
     } catch {
       return null
     }
