@@ -43,6 +43,14 @@ const MOST_ITEMS = 10_000
 /** A longer id is not one. */
 const LONGEST_ID = 512
 
+/**
+ * Frames of bookkeeping that repeat instructions and tools of the request are known by their beginning, in UTF-16 units
+ * above this. To read those of an agent takes longer than all its other frames.
+ */
+const LONG_FRAME = 2048
+const BOOKKEEPING = ['response.created', 'response.in_progress', 'response.queued'].map(type => `{"type":"${type}",`)
+const isBookkeeping = (data: string) => BOOKKEEPING.some(beginning => data.startsWith(beginning))
+
 /** Decodes one reply of the Responses API. */
 export class ResponsesDecoder implements Decoder {
   readonly #context: DecodeContext
@@ -75,6 +83,7 @@ export class ResponsesDecoder implements Decoder {
 
   frame(event: string, data: string, push: Push): void {
     if (this.done || data === '' || data === '[DONE]') return
+    if (data.length > LONG_FRAME && isBookkeeping(data)) return
     const fields = this.#frames.parse(data)
     if (!fields) return this.#fail(unreadable('event data is not a JSON object'), push)
     this.#event(string(fields['type']) || event, fields, push)

@@ -9,7 +9,9 @@ import {
   bodyOf,
   contextOf,
   conversationOf,
+  decodeFrames,
   decoderFor,
+  printed,
   replayOf,
   replyEvents,
   replyFrames,
@@ -323,6 +325,34 @@ function callsOf(...frames: { type: string }[]): [calls: string[], last: string 
 
 // llama.cpp names items by their id alone. All were taken for item 0: the arguments of parallel calls ran together, and
 // a call after text was delivered twice.
+// A frame that repeats 40 KB of tools was read, though nothing in it is used.
+test('long bookkeeping is not read, and every other long frame is', () => {
+  const long = 'x'.repeat(3000)
+  const text = (type: string, more = '') =>
+    `{"type":"${type}","sequence_number":0,"response":{"instructions":"${long}"${more}}}`
+  const read = (...frames: string[]) =>
+    decodeFrames(
+      openaiResponses,
+      {},
+      frames.map(data => ({ event: '', data })),
+    )
+  const rest = [
+    '{"type":"response.output_text.delta","delta":"hi"}',
+    text('response.completed', ',"status":"completed"'),
+  ]
+  const whole = read(...rest)
+  assert.deepEqual(
+    whole.map(({ type }) => type),
+    ['text', 'finish'],
+  )
+  for (const type of ['response.created', 'response.in_progress', 'response.queued']) {
+    assert.deepEqual(read(text(type), ...rest), whole)
+    assert.deepEqual(read(`${text(type).slice(0, -9)}}`, ...rest), whole)
+  }
+  assert.match(printed(read(text('response.failed', ',"error":{"code":"server_error"}'))), /upstream_server_error/)
+  assert.match(printed(read(text('response.output_text.delta').slice(0, -9))), /upstream_server_error/)
+})
+
 test('items without an output_index are told apart by their ids, whichever comes first, and none comes twice', () => {
   const both = [['f {"a":1} end', 'g {"b":2} end'], 'finish']
   const whole = [item('x', 'f', '{"a":1}'), item('y', 'g', '{"b":2}')]
