@@ -46,9 +46,10 @@ const MOST_BYTES = 4 * 1024 * 1024
 const IDLE_MS = 10 * 60_000
 /**
  * What is kept of a body, in bytes for each of its bytes: the body itself, and its values. Most strings take a byte for
- * each character, and those with other letters than Latin ones take two.
+ * each character, and those with other letters than Latin ones take two. Tools, which are about half of an agent's body,
+ * are kept as replies of Responses repeat them, too.
  */
-const TIMES = 3
+const TIMES = 3.5
 /** Memory of a mark: its entry in a Map. */
 const MARK_BYTES = 64
 /** Memory of a link of a chain, beside what it holds. */

@@ -69,12 +69,24 @@ export function echoOf(context: EncodeContext): string {
     `,"temperature":${body.temperature ?? 1}` +
     `,"text":{"format":${formatOf(body.text?.format)},"verbosity":"${body.text?.verbosity ?? 'medium'}"}` +
     `,"tool_choice":${JSON.stringify(body.tool_choice ?? 'auto')}` +
-    `,"tools":${tools?.length ? JSON.stringify(tools.map(echoed)) : '[]'}` +
+    `,"tools":${tools?.length ? toolsOf(tools) : '[]'}` +
     `,"top_logprobs":${body.top_logprobs ?? 0}` +
     `,"top_p":${body.top_p ?? 1}` +
     ',"truncation":"disabled"' +
     (body.user == null ? '' : `,"user":${JSON.stringify(body.user)}`)
   )
+}
+
+/**
+ * The JSON of tools as replies repeat them. The turns of a conversation share the list where they repeat it
+ * (plugins/shared/recent.ts, which counts the bytes of this text, too).
+ */
+const written = new WeakMap<readonly WireTool[], string>()
+
+function toolsOf(tools: readonly WireTool[]): string {
+  let text = written.get(tools)
+  if (text === undefined) written.set(tools, (text = JSON.stringify(tools.map(echoed))))
+  return text
 }
 
 /** A function tool as the Response object shows it: with all members, also those that the request left out. */
