@@ -13,7 +13,7 @@ const denied = Object.fromEntries(DIMENSIONS.map(([name, { cure }]) => [denialCo
  */
 export const NEXT_STEPS: Record<ErrorCode, string> = {
   unknown_parameter:
-    'Remove the member that `param` names, or let the operator set `unknown_fields: strip` of [`validation`](configuration.md#validation).',
+    'Remove the member that `param` names, or let the operator set `unknown_fields` of [`validation`](configuration.md#validation) to `strip` for this surface.',
   unsupported_parameter: 'Remove the member that `param` names.',
   unsupported_value: 'Use one of the values that the message lists.',
   invalid_type: 'Send the type that the message asks for at `param`.',

@@ -16,7 +16,8 @@ Every error comes in the envelope of its surface, with the same members: \`messa
 \`request_id\`, \`retryable\`, and \`details\` where there are figures. Let programs decide by \`code\`: the words of a message
 may change.
 
-- A refusal that may be retried carries \`Retry-After\` (whole seconds) and \`retry-after-ms\`.
+- A refusal that may be retried carries \`Retry-After\` (whole seconds) and \`retry-after-ms\`. A failure of the service
+  (\`internal_error\`, \`upstream_server_error\`) does only where a provider named a wait.
 - A refusal that can never succeed carries \`x-should-retry: false\`, which the official SDKs obey, and \`retryable:
   false\`. A request that needs more than a whole day of a limit is one; there is no wait then, and the message names
   the setting.
