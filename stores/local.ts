@@ -103,6 +103,9 @@ export interface LocalServerOptions {
   tell(text: string): void
 }
 
+/** A gateway minds the folder, and has started its server. */
+export class LocalInUse extends StoreUnavailable {}
+
 export class LocalServer {
   readonly #dir: string
   readonly #program: string
@@ -125,7 +128,8 @@ export class LocalServer {
   /**
    * Starts the server of a folder, and ends one that a killed gateway has left there. It may still be loading its data
    * when this resolves.
-   * @throws StoreUnavailable when there is no program, another gateway minds the folder, or the server does not start
+   * @throws StoreUnavailable when there is no program or the server does not start; LocalInUse when another gateway minds
+   * the folder
    */
   static async start(options: LocalServerOptions): Promise<LocalServer> {
     socketOf(options.url)
@@ -137,7 +141,7 @@ export class LocalServer {
     fs.mkdirSync(dir, { recursive: true, mode: 0o700 })
     fs.chmodSync(dir, 0o700)
     const lock = acquire(path.join(dir, 'lock'))
-    if (lock === null) throw new StoreUnavailable(`the store in ${folder} is in use by another gateway`)
+    if (lock === null) throw new LocalInUse(`the store in ${folder} is in use by another gateway`)
     const server = new LocalServer(options, program, lock)
     try {
       await endOrphan(dir, options.tell)

@@ -85,7 +85,7 @@ export async function backup(options: BackupOptions): Promise<Copied> {
       place(part, file)
       return { store: name, file, content, read }
     }
-    const source = await openEnd(store, maxMemory, tell, false)
+    const source = await openEnd(store, maxMemory, tell, false, true)
     try {
       const now = Date.now()
       const until = Math.floor(now / HOUR_MS - OPEN_HOURS) * HOUR_MS

@@ -221,16 +221,21 @@ function refusal(name: string, { state, other }: { state: string; other: string 
   return new StoreUnavailable(`${name} ${words[state]}`)
 }
 
+/**
+ * @param make for a target: what is not there is made
+ * @param beside gateways may run on it
+ */
 export async function openEnd(
   url: string,
   maxMemory: number | null,
   tell: (text: string) => void,
   make: boolean,
+  beside = false,
 ): Promise<End> {
   if (url.startsWith('sqlite:')) return (await import('./sqlite.ts')).openSqliteEnd(url, make)
   if (isLocal(url) && !make && !existsSync(path.join(folderOf(url), 'redis')))
     throw new StoreUnavailable(`there is no local store in ${path.resolve(folderOf(url))}`)
-  return (await import('./redis.ts')).openRedisEnd(url, maxMemory, tell)
+  return (await import('./redis.ts')).openRedisEnd(url, maxMemory, tell, beside)
 }
 
 /** Starts on the source once as a gateway does, so that its tables are of this release and its journals are booked. */

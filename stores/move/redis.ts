@@ -8,7 +8,7 @@ import { type LedgerRow, type Notice, RECENT_ROWS } from '../../core/ports/store
 import { appendAll } from '../../core/tools/append.ts'
 import { LEDGER_COLUMNS } from '../columns.ts'
 import { type MoveMark, markOf, SET_ASIDE } from '../format.ts'
-import { folderOf, isLocal, LocalServer } from '../local.ts'
+import { folderOf, isLocal, LocalInUse, LocalServer, type LocalServerOptions } from '../local.ts'
 import { identityOf, ONCE_KEEP_MS } from '../notices.ts'
 import {
   AUDIT,
@@ -79,6 +79,7 @@ const LEFT =
 
 /**
  * Opens a Redis; for `local:FOLDER` its server is started, which ends with `close`.
+ * @param beside a gateway may have started the server: then that one is used
  * @param tell says to the operator what becomes of that server
  * @throws StoreUnavailable
  */
@@ -86,8 +87,9 @@ export async function openRedisEnd(
   url: string,
   maxMemory: number | null,
   tell: (text: string) => void,
+  beside = false,
 ): Promise<RedisEnd> {
-  const server = isLocal(url) ? await LocalServer.start({ url, maxMemory, tell, beside: true }) : undefined
+  const server = isLocal(url) ? await localServer({ url, maxMemory, tell, beside: true }, beside) : undefined
   const quiet = () => {}
   const log = { debug: quiet, info: quiet, warn: quiet, error: quiet }
   let client: RedisClient | undefined
@@ -101,6 +103,16 @@ export async function openRedisEnd(
   } catch (error) {
     client?.disconnect()
     await server?.stop()
+    throw error
+  }
+}
+
+/** @returns undefined where a gateway's server is used */
+async function localServer(options: LocalServerOptions, beside: boolean): Promise<LocalServer | undefined> {
+  try {
+    return await LocalServer.start(options)
+  } catch (error) {
+    if (beside && error instanceof LocalInUse) return undefined
     throw error
   }
 }

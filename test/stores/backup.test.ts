@@ -8,6 +8,7 @@ import { Redis } from 'ioredis'
 import type { Store } from '../../core/ports/store.ts'
 import { type Clock, systemClock } from '../../core/tools/clock.ts'
 import { openStore } from '../../stores/index.ts'
+import { LocalServer } from '../../stores/local.ts'
 import { type BackupOptions, backup, restore } from '../../stores/move/backup.ts'
 import { openRedisEnd } from '../../stores/move/redis.ts'
 import { folder, sluice, YAML } from '../cli/capture.ts'
@@ -188,6 +189,35 @@ test('a backup of Redis under load: its sums are those of its rows', { skip }, a
     row(`SELECT sum(requests), sum(cost) FROM tagged WHERE tag = 'team' AND value = 'busy'`),
     row(`SELECT count(*), sum(cost) FROM ledger WHERE tags = '{"team":"busy"}'`),
   )
+})
+
+// Its own server was to be started beside that of the gateway, and the folder was in use.
+test('a local store is copied beside its gateway, which goes on', { skip }, async t => {
+  const [folder, file, other] = [temporary(), newBackup(), newFile()]
+  const url = `local:${folder}`
+  const server = await LocalServer.start({ url, maxMemory: null, tell: () => {} })
+  t.after(() => server.stop())
+  const store = await open(t, url)
+  const book = async (id: string) => {
+    await store.ledger.intent(intent(id, { organization: 'acme' }))
+    await store.ledger.outcome(outcome(id, { cost: 7 }))
+    await store.ledger.flush()
+  }
+  await book('before')
+  const { content } = await backup(of(url, file))
+  assert.equal(content.ledger.count, 1)
+  await book('after')
+  assert.deepEqual(
+    (await store.ledger.query({})).map(row => row.request_id),
+    ['before', 'after'],
+  )
+  await restore(of(other, file))
+  assert.deepEqual(
+    (await (await open(t, other)).ledger.query({})).map(row => row.request_id),
+    ['before'],
+  )
+  // A restore wants the store for itself.
+  await assert.rejects(restore(of(url, file)), /in use by another gateway/)
 })
 
 test('what is in the way is named, with its cure, and nothing is changed', async () => {
