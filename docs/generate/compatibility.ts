@@ -11,6 +11,7 @@ import { sentTo, unfitFor } from '../../providers/structured-output.ts'
 import { FEATURES, type Feature } from '../../surfaces/described.ts'
 import { listed, surfaces } from '../../surfaces/index.ts'
 import expectedClients from '../../test/clients/expected.json' with { type: 'json' }
+import expectedServers from '../../test/clients/servers.json' with { type: 'json' }
 import { markdown as clientsTable, type Tried } from '../../test/clients/table.ts'
 
 const SURFACES = listed.map(({ name }) => name)
@@ -155,6 +156,14 @@ the newest versions [every night](clients.md#every-night).
   no member of Chat Completions, whose member is \`reasoning_effort\` (400 \`unknown_parameter\`).
 
 ${clientsTable(expectedClients as Record<string, Tried>)}
+## Servers
+
+\`npm run clients\` also puts servers behind the gateway, as they come from their registries, and asks each the same on
+the three surfaces: a text and, where it can, a call of a tool, in one body and as a stream. The answer must be the
+server's own, to the letter, and each stream must have its end. – is a dialect that the server does not speak. What
+servers once sent that was read wrongly is kept in \`test/providers/real-servers.test.ts\`.
+
+${clientsTable(expectedServers as Record<string, Tried>, 'server')}
 ## Models that take less
 
 Families are recognised by the upstream model's id. Any other id is taken to be a compatible server that knows every

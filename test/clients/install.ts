@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { findProgram } from '../ensure-deps.ts'
 import type { AgentClient, ProgramClient } from './client.ts'
+import type { RealServer } from './servers.ts'
 
 /** Where clients are kept between runs. `SLUICE_CLIENTS` names another folder. */
 export const CACHE = process.env['SLUICE_CLIENTS'] ?? join(tmpdir(), 'sluice-clients')
@@ -13,8 +14,8 @@ export const CACHE = process.env['SLUICE_CLIENTS'] ?? join(tmpdir(), 'sluice-cli
 const UV = 'uv==0.13.9'
 /** The day of the newest versions. A run that began before midnight hands it on to its second process. */
 const TODAY = (process.env['SLUICE_CLIENTS_DAY'] ??= new Date().toISOString().slice(0, 10))
-/** A client that is not installed after this many milliseconds is left out. */
-const TIMEOUT = 300_000
+/** A client that is not installed after this many milliseconds is left out. A server may have to be compiled. */
+const TIMEOUT = 1_800_000
 
 /** Why a client cannot be installed here. */
 export class NotInstalled extends Error {}
@@ -31,7 +32,7 @@ export interface Installed {
  * @param newest the newest versions of its packages, not those of the list; they are kept for a day
  * @throws NotInstalled
  */
-export function install(client: ProgramClient | AgentClient, newest = false): Installed {
+export function install(client: ProgramClient | AgentClient | RealServer, newest = false): Installed {
   if (client.python) {
     const interpreter = 'interpreter' in client ? client.interpreter : undefined
     const bin = join(installPython(client.name, client.python, { interpreter, newest }), 'bin')

@@ -1,17 +1,17 @@
 /**
  * `npm run clients`: tries SDKs, frameworks and coding agents, as they come from their registries, against a gateway
- * with a model on each dialect. Prints the table of docs/compatibility.md.
+ * with a model on each dialect, and then servers behind one (servers.ts). Prints the tables of docs/compatibility.md.
  *
  *   npm run clients                    all of them
- *   npm run clients -- codex llm       those that are named
+ *   npm run clients -- codex aimock    those that are named
  *   npm run clients -- --newest        their newest versions of today, not those of the list
- *   npm run clients -- --update        writes what came out into expected.json; then npm run generate
+ *   npm run clients -- --update        writes what came out into expected.json and servers.json; then npm run generate
  *
  * Clients are installed into a folder outside of the checkout. One that can't be installed is named and left out. They
  * run in a network namespace of their own, in which only the gateway is: none of them can ask anything else. Where the
  * system does not allow that, they run without, and a line says so.
  *
- * The exit code is 1 when something came out worse than expected.json has it.
+ * The exit code is 1 when something came out worse than those files have it.
  */
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
@@ -29,10 +29,12 @@ import { endAll, environmentOf, execute, type Ran, TIMEOUT } from './execute.ts'
 import { CACHE, type Installed, install, NotInstalled } from './install.ts'
 import { recipe } from './recipes.ts'
 import { BY_STATUS_ALONE, CODES, ONE_OF_EACH, Refusals } from './refusals.ts'
+import { type RealServer, SERVERS, tryServer } from './servers.ts'
 import { compare, MODELS, markdown, type Outcomes, outcomesOf, type Tried } from './table.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const EXPECTED = join(import.meta.dirname, 'expected.json')
+const EXPECTED_OF_SERVERS = join(import.meta.dirname, 'servers.json')
 const KEY = 'sk-demo'
 /** The key of an organization that has used up its limit of requests: for the errors of that. */
 const SPENT_KEY = 'sk-spent'
@@ -42,9 +44,12 @@ const FAMILIES = ['gpt-5-', 'claude-sonnet-4-5-']
 const args = process.argv.slice(2)
 const named = args.filter(arg => !arg.startsWith('--')).map(name => name.toLowerCase())
 const every = [...PROGRAMS, ...AGENTS]
-const chosen = every.filter(({ name }) => named.length === 0 || named.includes(name.toLowerCase()))
-if (named.some(name => !every.some(client => client.name.toLowerCase() === name))) {
-  console.error(`The clients are: ${every.map(({ name }) => `'${name}'`).join(', ')}.`)
+const isChosen = ({ name }: { name: string }) => named.length === 0 || named.includes(name.toLowerCase())
+const chosen = every.filter(isChosen)
+const servers = SERVERS.filter(isChosen)
+const known = [...every, ...SERVERS].map(({ name }) => name)
+if (named.some(name => !known.some(one => one.toLowerCase() === name))) {
+  console.error(`The clients and servers are: ${known.map(name => `'${name}'`).join(', ')}.`)
   process.exit(2)
 }
 
@@ -53,7 +58,7 @@ else outside()
 
 /** Installs the clients, then starts itself again in a closed network. */
 function outside(): void {
-  for (const client of chosen) tried(client)
+  for (const one of [...chosen, ...servers]) tried(one)
   const again = [...process.execArgv, import.meta.filename, '--installed', ...args]
   const closed = ['unshare', '--net', 'sh', '-c', 'ip link set lo up && exec "$@"', 'sh']
   const alone = spawnSync(closed[0]!, [...closed.slice(1), 'true']).status === 0
@@ -62,8 +67,8 @@ function outside(): void {
   process.exitCode = spawnSync(program!, rest, { stdio: 'inherit' }).status ?? 1
 }
 
-/** The installation of a client; undefined, and a line that names it, when there is none. */
-function tried(client: ProgramClient | AgentClient): Installed | undefined {
+/** The installation of a client or server; undefined, and a line that names it, when there is none. */
+function tried(client: ProgramClient | AgentClient | RealServer): Installed | undefined {
   try {
     return install(client, args.includes('--newest'))
   } catch (error) {
@@ -114,7 +119,7 @@ async function inside(): Promise<void> {
         if (outcome === 'ok' || features[feature] === expected[client.name]?.features[feature]) continue
         console.error(`  ${feature}, ${model}: ${outcome}\n${detail.replace(/^/gm, '    ')}`)
       }
-      if (args.includes('--update')) write({ ...expected, ...found })
+      if (args.includes('--update')) write(EXPECTED, every, { ...expected, ...found })
     }
   } finally {
     refusals?.close()
@@ -122,19 +127,49 @@ async function inside(): Promise<void> {
     rmSync(folder, { recursive: true, force: true })
     writeFileSync(join(CACHE, 'gateway.log'), said.join('\n') + '\n')
   }
-  console.log(markdown(found))
+  if (chosen.length > 0) tell(expected, found)
+  await behind(day)
+}
+
+/** Puts the servers behind gateways of their own. */
+async function behind(day: string): Promise<void> {
+  const expected = JSON.parse(readFileSync(EXPECTED_OF_SERVERS, 'utf8')) as Record<string, Tried>
+  const found: Record<string, Tried> = {}
+  for (const server of servers) {
+    const installed = tried(server)
+    if (!installed) continue
+    console.error(`trying ${server.name} ${installed.version}`)
+    let results: readonly Result[]
+    try {
+      results = await tryServer(server, installed)
+    } catch (error) {
+      console.error(`WORSE: ${(error as Error).message}`)
+      process.exitCode = 1
+      continue
+    }
+    found[server.name] = { version: installed.version, day, features: outcomesOf(results) }
+    for (const { feature, model, outcome, detail } of results)
+      if (outcome === 'failed') console.error(`  ${feature}, ${model}: ${detail}`)
+  }
+  if (args.includes('--update')) write(EXPECTED_OF_SERVERS, SERVERS, { ...expected, ...found })
+  if (servers.length > 0) tell(expected, found, 'server')
+}
+
+/** Prints the table, and what differs from the expected one. */
+function tell(expected: Record<string, Tried>, found: Record<string, Tried>, what = 'client'): void {
+  console.log(markdown(found, what))
   if (args.includes('--update')) return
   const { regressions, gains } = compare(outcomesBy(expected), outcomesBy(found))
   for (const line of gains) console.log(`better: ${line}`)
   for (const line of regressions) console.log(`WORSE: ${line}`)
-  if (gains.length > 0) console.log('npm run clients -- --update writes what is better into expected.json')
-  process.exitCode = regressions.length > 0 ? 1 : 0
+  if (gains.length > 0) console.log('npm run clients -- --update writes what is better')
+  if (regressions.length > 0) process.exitCode = 1
 }
 
 /** Writes them in the order of the list. What did not run keeps its rows. */
-function write(all: Readonly<Record<string, Tried>>): void {
-  const ordered = every.filter(({ name }) => all[name]).map(({ name }) => [name, all[name]])
-  writeFileSync(EXPECTED, JSON.stringify(Object.fromEntries(ordered), null, 2) + '\n')
+function write(file: string, list: readonly { name: string }[], all: Readonly<Record<string, Tried>>): void {
+  const ordered = list.filter(({ name }) => all[name]).map(({ name }) => [name, all[name]])
+  writeFileSync(file, JSON.stringify(Object.fromEntries(ordered), null, 2) + '\n')
 }
 
 function outcomesBy(clients: Record<string, Tried>): Outcomes {

@@ -63,9 +63,9 @@ export function compare(expected: Outcomes, found: Outcomes): { regressions: str
 }
 
 /** The table as Markdown: a row for each set of features of a client that have the same outcomes. */
-export function markdown(clients: Readonly<Record<string, Tried>>): string {
+export function markdown(clients: Readonly<Record<string, Tried>>, what = 'client'): string {
   const lines = [
-    `| client | version, day | feature | ${COLUMNS.join(' | ')} |`,
+    `| ${what} | version, day | feature | ${COLUMNS.join(' | ')} |`,
     `| --- | --- | --- |${' --- |'.repeat(COLUMNS.length)}`,
   ]
   for (const [client, { version, day, features }] of Object.entries(clients)) {
