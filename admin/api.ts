@@ -488,8 +488,8 @@ function shownRow({ cacheWrite, cost, provider_cost, price_input, price_output, 
 }
 
 /** Limits as gateway.yaml has them: of money in USD. */
-const writtenLimits = (limits: Readonly<Record<string, number | null>>) =>
-  mapped(limits, (limit, name) => (limit !== null && isUsd(name) ? usd(limit) : limit))
+const writtenLimits = (limits: Readonly<Partial<Record<string, number | null>>>) =>
+  mapped(limits, (limit, name) => (typeof limit === 'number' && isUsd(name) ? usd(limit) : limit))
 
 const mapped = <V, W>(members: Readonly<Record<string, V>>, to: (value: V, name: string) => W) =>
   Object.fromEntries(Object.entries(members).map(([name, value]) => [name, to(value, name)]))
@@ -499,6 +499,7 @@ async function listPlans({ sources, query }: Asked): Promise<ApiAnswer> {
   const plans = Object.entries(sources.config().plans).map(([id, plan]) => ({
     ...{ id, ...plan, limits: writtenLimits(plan.limits) },
     model_limits: mapped(plan.model_limits, writtenLimits),
+    ...(plan.user_limits && { user_limits: writtenLimits(plan.user_limits) }),
     prices: mapped(plan.prices ?? {}, writtenPrice),
   }))
   return { status: 200, body: { plans } }

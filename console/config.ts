@@ -48,7 +48,11 @@ const FILE = group({
   sessions: group({ idle: duration('7d'), life: duration('30d') }),
   openid: list(
     group({
-      id: text({ pattern: /^[a-z0-9-]{1,32}$/, expects: 'a word for its address: lower case letters, digits and -' }),
+      // A session keeps by what somebody signed in. By a passkey, no code of an app is asked for (sign-in/index.ts).
+      id: text({
+        pattern: /^(?!(passkey|link)$)[a-z0-9-]{1,32}$/,
+        expects: 'a word for its address: lower case letters, digits and -, and not passkey or link',
+      }),
       name: anyText('its name on the button'),
       issuer: url('the address of the issuer'),
       client_id: anyText('the id of this client'),

@@ -48,6 +48,11 @@ test('each fault has its place, what is wrong and what to write', () => {
       `${GATEWAY}first_organization: { id: A!, name: A, plan: b }`,
       '2:27  first_organization.id is "A!"; write',
     ],
+    [
+      'a provider like a means',
+      `${GATEWAY}openid: [{ id: passkey, name: P, issuer: "https://i", client_id: c, client_secret: s }]`,
+      '2:16  openid.0.id is "passkey"; write a word for its address',
+    ],
     ['a database', `${GATEWAY}database: mysql://x`, '2:11  database is "mysql://x"; write sqlite:./data/console.db or'],
     ['no YAML', 'gateway: [', '1:11  is no YAML'],
     ['twice the same', `${GATEWAY}name: a\nname: b`, '3:1  is no YAML: Map keys must be unique'],

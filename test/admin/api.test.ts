@@ -68,6 +68,18 @@ const start = (url: string, admin = TOKENS, sections = '') =>
         .replace('"sqlite::memory:"', `{ url: "${url}", timeout: 5s }`),
   })
 
+// Those of users came in nano-USD, under a name that ends in _usd.
+test('limits of money of a plan are exact text in USD, those of users, too', async t => {
+  const limits = '{ daily_spend_usd: 2.5, requests_per_minute: 7 }'
+  const plan = `plans: { mine: { limits: ${limits}, user_limits: ${limits}, model_limits: { eb1-preview: ${limits} } } }`
+  const g = await start('sqlite::memory:', TOKENS, `${plan}\n`)
+  t.after(() => g.close())
+  const { plans } = (await call(g, 'GET', 'plans')).body
+  const mine = plans.find((one: any) => one.id === 'mine')
+  for (const found of [mine.limits, mine.user_limits, mine.model_limits['eb1-preview']])
+    assert.deepEqual([found.daily_spend_usd, found.requests_per_minute], ['2.50', 7])
+})
+
 const ask = async (t: TestGateway, secret: string) => {
   const body = { model: 'eb1-preview', messages: [{ role: 'user', content: 'Hi' }] }
   const reply = await t.post('/v1/chat/completions', body, { authorization: `Bearer ${secret}` })
