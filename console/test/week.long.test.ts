@@ -4,9 +4,9 @@
  * go on by a day between the days, and every page is looked at on both widths.
  */
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
+import { type TestContext, test } from 'node:test'
 import OpenAI from 'openai'
-import type { Page } from 'playwright-core'
+import type { BrowserContextOptions, Page } from 'playwright-core'
 import { launch, open, skip } from '../../test/admin/browser.ts'
 import { ShiftedClock } from '../../test/e2e/harness.ts'
 import { eventually } from '../../test/eventually.ts'
@@ -20,7 +20,13 @@ const DAY = 86_400_000
 const ADA = 'ada@example.com'
 const BEN = 'ben@example.com'
 
-test('a week in the life of a customer', { skip }, async t => {
+for (const [how, look] of [
+  ['light, with scripts', { colorScheme: 'light' }],
+  ['dark, without scripts', { colorScheme: 'dark', javaScriptEnabled: false }],
+] as const)
+  test(`a week in the life of a customer: ${how}`, { skip }, t => week(t, look))
+
+async function week(t: TestContext, look: BrowserContextOptions): Promise<void> {
   const clock = new ShiftedClock()
   const gateway = await gatewayForConsole({ clock })
   t.after(() => gateway.close())
@@ -51,7 +57,7 @@ test('a week in the life of a customer', { skip }, async t => {
   }
   /** A browser of somebody who signs in by the link of a mail. */
   const signIn = async (email: string) => {
-    const opened = await open(browser, `${c.url}/sign-in`)
+    const opened = await open(browser, `${c.url}/sign-in`, look)
     await askAndSignIn(opened.page, email)
     return opened
   }
@@ -190,4 +196,4 @@ test('a week in the life of a customer', { skip }, async t => {
   assert.equal(await db.selectFrom('person').selectAll().where('email', '=', ADA).executeTakeFirst(), undefined)
   assert.deepEqual(ada.complaints, [])
   await ada.close()
-})
+}
