@@ -7,10 +7,10 @@ import { spawn, spawnSync } from 'node:child_process'
 import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { setTimeout } from 'node:timers/promises'
 import { parse, stringify } from 'yaml'
 import { buildGateway } from '../../cli/gateway.ts'
 import { silent } from '../../cli/log.ts'
+import { eventually } from '../eventually.ts'
 import { freePort } from '../ports.ts'
 import type { Result } from './client.ts'
 import { environmentOf } from './execute.ts'
@@ -51,9 +51,6 @@ const TOOL = {
   description: 'The weather of a city.',
   parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
 }
-
-/** A server that does not answer after this many milliseconds is not tried; it may load a model first. */
-const START_MS = 60_000
 
 // ---- the servers ----------------------------------------------------------------------------------------------------
 
@@ -213,11 +210,11 @@ export async function tryServer(server: RealServer, installed: Installed): Promi
   for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', text => (said += text))
   child.once('error', error => (said += error.message))
   try {
-    const until = performance.now() + START_MS
-    while (!(await answers(url + server.ready)))
-      if (child.exitCode !== null || performance.now() > until)
-        throw new Error(`${server.name} did not start: ${said.slice(-1000)}`)
-      else await setTimeout(100)
+    await eventually(
+      async () => child.exitCode !== null || (await answers(url + server.ready)),
+      () => said.slice(-1000),
+    )
+    if (child.exitCode !== null) throw new Error(`${server.name} did not start: ${said.slice(-1000)}`)
     return await questions(server, url, folder)
   } finally {
     child.kill('SIGKILL')
