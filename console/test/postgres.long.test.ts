@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { innerRun } from '../../test/inner-run.ts'
 import { PostgresServer, skipWithoutPostgres } from '../../test/stores/postgres-server.ts'
 
-const FILES = ['billing', 'openid', 'pages', 'playground', 'security', 'tenants']
+const FILES = ['billing', 'meters', 'notices', 'openid', 'pages', 'playground', 'security', 'tenants']
 
 test('the same tests pass on PostgreSQL, each console with a database of its own', {
   skip: skipWithoutPostgres,
