@@ -1,7 +1,7 @@
 /**
- * Loads plugin files, of plugins and of dialects, wherever they are. In such a file `import 'sluice'` means this gateway's core/plugin.ts. The URL
- * of the file carries the generation of the configuration that loaded it, so that a reload loads a plugin and its own
- * imports again (decision 39). Modules of old generations stay in memory: Node's module cache has no way to drop them.
+ * Loads files of plugins and dialects, wherever they are. In such a file `import 'sluice'` means this gateway's
+ * core/plugin.ts. The URL of the file carries the generation of the configuration that loaded it, so that a reload loads
+ * the file and its own imports again (decision 39). Modules of old generations stay in memory: Node's module cache has no way to drop them.
  */
 import { readFileSync, statSync } from 'node:fs'
 import { findPackageJSON, registerHooks } from 'node:module'

@@ -96,15 +96,16 @@ function checkDialect(dialect: Dialect, others: DialectFacts): void {
   if (strange !== undefined)
     throw new Error(`there is no capability '${strange}'; capabilities: ${CAPABILITIES.join(', ')}`)
   for (const entry of ['provider', 'backend'] as const) {
+    const own = settings?.[entry]
+    if (!own) continue
     try {
-      ready([{ type: 'object', properties: { ...settings?.[entry] } }])
+      ready([{ type: 'object', properties: { ...own } }])
     } catch (cause) {
       throw new Error(`the settings of the dialect are not valid JSON Schema: ${(cause as Error).message}`)
     }
-    for (const key of Object.keys(settings?.[entry] ?? {})) {
+    for (const [key, schema] of Object.entries(own)) {
       // One that is built on another dialect has that one's settings, too.
-      const own = settings![entry]![key]
-      const owner = Object.keys(others).find(other => (others[other]!.settings?.[entry]?.[key] ?? own) !== own)
+      const owner = Object.keys(others).find(other => (others[other]!.settings?.[entry]?.[key] ?? schema) !== schema)
       if (owner !== undefined) throw new Error(`the setting '${key}' belongs to the dialect '${owner}'; rename it`)
       if (key in ENTRIES_OF[entry]) throw new Error(`every ${entry} has the setting '${key}'; rename it`)
     }

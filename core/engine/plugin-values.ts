@@ -5,8 +5,9 @@ import { Sealer } from '../tools/sealer.ts'
 
 /** Owns what belongs to no organization. No organization has this id. */
 const GATEWAY = '*'
-/** In bytes. */
-const LARGEST_VALUE = 1 << 20
+/** The most bytes of a value. */
+export const LARGEST_VALUE = 1 << 20
+/** The most characters of a key. */
 const LARGEST_KEY = 4096
 /** In milliseconds: a year. */
 const LONGEST = 366 * 86_400_000

@@ -16,6 +16,7 @@ import {
   type Conversation,
   definePlugin,
   EventRecorder,
+  LARGEST_VALUE,
   type Logger,
   type PluginValues,
   Relay,
@@ -42,8 +43,6 @@ const found = slot<number | null>('response-cache.found')
 
 /** What a reply takes beside its events: its key, its places in two maps. */
 const ENTRY_BYTES = 512
-/** The most bytes of a value in the store. */
-const MOST_STORED = 1 << 20
 
 export default definePlugin<Options>({
   name: 'response-cache',
@@ -100,7 +99,7 @@ export default definePlugin<Options>({
   dryRun: options => ({ ...options, kept_in: 'process' }),
   check: ({ kept_in: place, each, max_bytes: all, max_reply: reply }) => {
     if (place === 'store')
-      return reply > MOST_STORED ? [`max_reply is above 1 MiB, the most of one value of the store`] : []
+      return reply > LARGEST_VALUE ? [`max_reply is above 1 MiB, the most of one value of the store`] : []
     return [
       ...(each > all ? [`each is above max_bytes: no organization can have more than all have`] : []),
       ...(reply > each ? [`max_reply is above each: such a reply would never be kept`] : []),

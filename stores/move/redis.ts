@@ -46,6 +46,7 @@ import {
   toColumns,
 } from '../redis/ledger.ts'
 import { NOTICES, onceKey } from '../redis/notices.ts'
+import { RECORDS } from '../redis/records.ts'
 import { script } from '../redis/scripts.ts'
 import { fieldOf, scanAllTagged, scanUsage } from '../redis/usage.ts'
 import { countsOf, HOUR_MS, monthIndex } from '../usage.ts'
@@ -527,7 +528,7 @@ export class RedisEnd implements End {
       const ttl = Math.floor(expires - Date.now())
       if (ttl <= 0) return
       const of = `sluice:${tagOf(organization)}:`
-      const keys = ['records', 'response', 'reply', 'continuation', kind].map(name => of + name)
+      const keys = [RECORDS.name, ...RECORDS.kinds, kind].map(name => of + name)
       const args = [id, Buffer.from(value), ttl, NO_BOUND]
       await this.#report('records', organization, await this.#client.script(SCRIPTS.put, keys, args))
       fresh.push(record)

@@ -1,6 +1,6 @@
 /**
- * Retained responses and continuation data in Redis, and values of plugins. Each is one value with a time to live, and has a place in the index
- * of its kind (lua/record_keep.lua).
+ * Retained responses and continuation data in Redis, and values of plugins. Each is one value with a time to live, and
+ * has a place in the index of its kind (lua/record_keep.lua).
  */
 import type { RecordKind, RecordStore, Retained } from '../../core/ports/store.ts'
 import { type RedisClient, tagOf } from './client.ts'

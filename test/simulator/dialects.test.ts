@@ -7,24 +7,18 @@ import type { Backend } from '../../core/ports/dialect.ts'
 import { dialects } from '../../providers/index.ts'
 import type { Simulator } from '../../providers/simulator/server.ts'
 import { SseReader } from '../../providers/sse.ts'
+import { plainConversation } from '../../providers/testing.ts'
 import { FORMS } from '../forms.ts'
 import { NAMES, type Name, withSimulator } from './harness.ts'
 
-const conversation = (prompt: string, over: Partial<Conversation> = {}): Conversation => ({
-  surface: 'chat',
-  form: FORMS[over.surface ?? 'chat'],
-  requestedModel: 'm',
-  model: 'm',
-  stream: true,
-  system: [],
-  turns: [{ role: 'user', parts: [{ type: 'text', text: prompt }] }],
-  tools: [],
-  toolChoice: { type: 'auto' },
-  parallelToolCalls: true,
-  sampling: { stop: [], logprobs: false },
-  reasoning: {},
-  ...over,
-})
+const conversation = (prompt: string, over: Partial<Conversation> = {}): Conversation =>
+  plainConversation({
+    form: FORMS[over.surface ?? 'chat'],
+    requestedModel: 'm',
+    model: 'm',
+    turns: [{ role: 'user', parts: [{ type: 'text', text: prompt }] }],
+    ...over,
+  })
 
 const backend = (simulator: Simulator, dialect: Name): Backend => ({
   id: 'p/sim',
