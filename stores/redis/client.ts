@@ -29,8 +29,10 @@ const SILENT_MS = 5000
 const CONNECT_MS = 2000
 /** The longest pause of ioredis between two tries to connect. */
 const RETRY_MAX_MS = 1000
-/** The pause before connecting again after ioredis has given up. */
+/** The pause before connecting again after ioredis has given up, and between the tries of `persist`. */
 const AGAIN_MS = 250
+/** How often `persist` tries. */
+const TRIES = 3
 /** ioredis's error messages for a command that found no connection. */
 const NOT_CONNECTED = /isn't writeable|isn't ready|is closed/
 /** What servers and sentinels answer to a wrong or missing password, to a user without rights, to a wrong database. */
@@ -185,6 +187,20 @@ export class RedisClient {
       this.#deadlines.add(pending)
       command.catch(refused).then(resolve, reject).then(settle)
     }).then(this.#answered, this.#failed)
+  }
+
+  /**
+   * Makes calls again when one fails, for what nobody will try later.
+   * @param calls what may be done twice
+   */
+  async persist(calls: () => Promise<void>): Promise<void> {
+    for (let tries = 1; ; tries++)
+      try {
+        return await calls()
+      } catch (error) {
+        if (tries === TRIES) throw error
+        await new Promise(resolve => setTimeout(resolve, AGAIN_MS))
+      }
   }
 
   /**

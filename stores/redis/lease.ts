@@ -309,14 +309,19 @@ export class Leases {
   async close(empty: boolean): Promise<void> {
     this.#closed = true
     this.#timer?.cancel()
+    // A renewal on its way, which a cluster may redirect, would come behind the end and bring the lease back.
+    await this.#beating
     if (!this.#id) return
     const { redis } = this.#client
-    try {
+    const end = async () => {
       if (empty) {
         await this.#client.call(redis.srem(HELD, this.#id))
         await this.#client.call(redis.del(`sluice:orgs:${this.#id}`))
       }
       await this.#client.call(redis.del(keyOf(this.#id)))
+    }
+    try {
+      await this.#client.persist(end)
     } catch {
       // The lease expires by itself.
     }

@@ -101,6 +101,42 @@ test('[LIM-1] [LIM-3] 2 and 4 instances on one Redis: of 20·N simultaneous requ
   }
 })
 
+test('a gateway that stops leaves no lease: not by a renewal that is on its way, nor by a call that fails', {
+  skip,
+}, async () => {
+  const { store } = await open(shared.url, { leaseTimes: { ttl: 600_000, every: 20 } })
+  const { client, leases } = store
+  const { redis } = client
+  const key = `{sluice:leases}:id:${leases.id}`
+
+  const renewal = Promise.withResolvers<void>()
+  const begun = Promise.withResolvers<void>()
+  const run = client.script.bind(client)
+  client.script = async (which, ...rest) => {
+    if (which.sha !== script('lease_renew').sha) return run(which, ...rest)
+    begun.resolve()
+    await renewal.promise
+    return run(which, ...rest)
+  }
+  const del = redis.del.bind(redis)
+  const failed: unknown[] = []
+  redis.del = ((...names: string[]) => {
+    if (names[0] !== key || failed.length > 1) return del(...names)
+    failed.push(names)
+    return Promise.reject(new Error('Connection is closed.'))
+  }) as typeof redis.del
+
+  await begun.promise
+  const closed = store.close()
+  // What ends the lease would have reached Redis before the answer to this.
+  await redis.ping()
+  renewal.resolve()
+  await closed
+  assert.equal(failed.length, 2)
+  assert.equal(await shared.command('EXISTS', key), ':0')
+  assert.equal(await shared.command('SISMEMBER', '{sluice:leases}:held', leases.id), ':0')
+})
+
 test('settlements from two instances add up exactly', { skip }, async t => {
   const [a, b] = await Promise.all([open(shared.url), open(shared.url)])
   t.after(() => Promise.all([a.store.close(), b.store.close()]))
