@@ -2,6 +2,7 @@
 import { GatewayError } from '../core/canon/errors.ts'
 import type { EmbeddingsForm } from '../core/ports/dialect.ts'
 import { JsonBytes, pastBlanks } from '../core/tools/json-bytes.ts'
+import { jsonMembers } from '../core/tools/json-members.ts'
 import { count, parseObject } from './loose-json.ts'
 import { OutboundHeaders } from './outbound-headers.ts'
 
@@ -43,20 +44,8 @@ function malformed(): GatewayError {
  */
 function vectorsOf(bytes: Buffer): { json: string; count: number; usage: string } | null {
   const found = { data: [0, 0], usage: [0, 0] }
-  let at = pastBlanks(bytes, 0)
-  if (bytes[at] !== BRACE) return null
-  do {
-    const from = pastBlanks(bytes, at + 1)
-    if (bytes[from] !== QUOTE) break
-    const named = endOf(bytes, from)
-    const colon = pastBlanks(bytes, named)
-    if (bytes[colon] !== COLON) break
-    const value = pastBlanks(bytes, colon + 1)
-    const end = endOf(bytes, value)
-    const name = bytes.toString('latin1', from + 1, named - 1)
-    if (name === 'data' || name === 'usage') found[name] = [value, end]
-    at = pastBlanks(bytes, end)
-  } while (bytes[at] === COMMA)
+  for (const member of jsonMembers(bytes))
+    if (member?.name === 'data' || member?.name === 'usage') found[member.name] = [member.from, member.to]
   const [value, end] = found.data as [number, number]
   if (bytes[value] !== BRACKET || bytes[end - 1] !== CLOSED) return null
   return {
@@ -84,9 +73,7 @@ function endOf(bytes: Buffer, at: number): number {
   return scanner.at
 }
 
-const QUOTE = 0x22
 const COMMA = 0x2c
-const COLON = 0x3a
 const BRACKET = 0x5b
 const CLOSED = 0x5d
 const BRACE = 0x7b

@@ -5,7 +5,7 @@
 import { GatewayError } from '../../core/canon/errors.ts'
 import type { HeaderList } from '../../core/ports/listener.ts'
 import type { Envelope, SocketForm, Surface } from '../../core/ports/surface.ts'
-import { JsonBytes, pastBlanks } from '../../core/tools/json-bytes.ts'
+import { jsonMembers } from '../../core/tools/json-members.ts'
 import { compileRequest } from '../check.ts'
 import { boolean, oneOfStrings, type Schema, string } from '../schema.ts'
 import { ResponsesEncoder } from './encode.ts'
@@ -101,14 +101,8 @@ function* open(message: Uint8Array): Generator<undefined, Envelope> {
 
 // ---- the envelope's members -----------------------------------------------------------------------------------------
 
-const QUOTE = 0x22
-const OPEN = 0x7b
-const CLOSE = 0x7d
 /** How many bytes are scanned in one event-loop turn: at most 10 ms, for a text of nothing but brackets. */
 const SLICE = 1024 * 1024
-/** The longest spelling of a wanted name in bytes, quotes included: `"stream_id"` with each letter as `\uXXXX`. */
-const LONGEST_NAME = 56
-
 interface Members {
   type?: unknown
   stream_id?: unknown
@@ -122,42 +116,19 @@ interface Members {
  */
 function* members(bytes: Buffer): Generator<undefined, Members | null> {
   const found: Members = {}
-  let at = pastBlanks(bytes, 0)
-  if (bytes[at] !== OPEN) return null
-  at = pastBlanks(bytes, at + 1)
-  const walk = new JsonBytes(bytes)
-  let pause = SLICE
-  const end = function* (from: number): Generator<undefined, number> {
-    walk.at = from
-    while (!walk.readValue(pause)) {
-      pause = walk.at + SLICE
-      yield
-    }
-    return walk.at
+  const walk = jsonMembers(bytes, SLICE)
+  for (;;) {
+    const { done, value } = walk.next()
+    if (done) return value ? found : null
+    if (value === undefined) yield
+    else if (isWanted(value.name)) found[value.name] = parsed(bytes, value.from, value.to)
   }
-  while (bytes[at] === QUOTE) {
-    const behind = yield* end(at)
-    const name = behind - at > LONGEST_NAME ? undefined : nameOf(bytes, at, behind)
-    const colon = pastBlanks(bytes, behind)
-    if (bytes[colon] !== 0x3a) return null
-    const start = pastBlanks(bytes, colon + 1)
-    at = yield* end(start)
-    if (name !== undefined) found[name] = parsed(bytes, start, at)
-    at = pastBlanks(bytes, at)
-    if (bytes[at] === CLOSE) return found
-    if (bytes[at] !== 0x2c) return null
-    at = pastBlanks(bytes, at + 1)
-  }
-  return bytes[at] === CLOSE ? found : null
 }
 
-function nameOf(bytes: Buffer, from: number, to: number): keyof Members | undefined {
-  let name: unknown = bytes.toString('latin1', from + 1, to - 1)
-  if ((name as string).includes('\\')) name = parsed(bytes, from, to)
-  return name === 'type' || name === 'stream_id' || name === 'generate' ? name : undefined
-}
+const isWanted = (name: string | undefined): name is keyof Members =>
+  name === 'type' || name === 'stream_id' || name === 'generate'
 
-/** The parsed JSON, or null for broken JSON; null is neither a name nor a type. */
+/** The parsed JSON, or null for broken JSON; null is no type. */
 function parsed(bytes: Buffer, from: number, to: number): unknown {
   try {
     return JSON.parse(bytes.toString('utf8', from, to))
