@@ -14,7 +14,7 @@ import { Router } from '../http/router.ts'
 import { extras } from '../plugins/extra/index.ts'
 import { accountFinder } from '../plugins/shared/directory.ts'
 import { searchProviderFault, usesSimulatedSearch } from '../plugins/web-search/provider.ts'
-import { surfaces } from '../surfaces/index.ts'
+import { routable } from '../surfaces/index.ts'
 
 export interface Assembly {
   chains: ReadonlyMap<string, Chain>
@@ -59,10 +59,10 @@ export async function buildAssembly(options: AssemblyOptions): Promise<Assembly>
   const { config, log } = services
   const simulator = await resolveSimulator(config, plugins, options.simulator)
   const surfaceOf = ({ surface }: GatewayConfig['routes'][number]): Surface | undefined =>
-    surface === undefined ? undefined : surfaces[surface]
+    surface === undefined ? undefined : routable[surface]
   const surfacesOf = (pipeline: string): Surface[] => {
     const used = config.routes.filter(route => route.pipeline === pipeline).map(surfaceOf)
-    return [...new Set(used)].filter(surface => surface !== undefined)
+    return [...new Set(used.flatMap(surface => surface?.told?.surfaces ?? surface ?? []))]
   }
   const { pipelines } = config
   const ours = new Set(extras.values())

@@ -187,6 +187,7 @@ routes:
   - { match: POST /v1/responses/quote, surface: responses, pipeline: quote }
   - { match: POST /v1/chat/completions/quote, surface: chat, pipeline: quote }
   - { match: POST /v1/messages/quote, surface: messages, pipeline: quote }
+  - { match: POST /v1/quote, surface: any, pipeline: quote }
 
 # Who serves. Keys come from the environment: this file holds no secret.
 providers:

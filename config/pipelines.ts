@@ -3,6 +3,7 @@
  * sections.
  */
 
+import { ANY_SURFACE } from '../core/canon/conversation.ts'
 import type { PipelineEntry } from '../core/engine/chain.ts'
 import { conversation, request } from '../core/plugin.ts'
 import { type ChainToCheck, chainWarnings, checkChain, type PluginCatalog, place } from './check-chain.ts'
@@ -201,6 +202,12 @@ export function readRoutes(
         `this route needs a surface (${names.surfaces.join(', ').replace(/, ([^,]*)$/, ' or $1')}): ${speaks.id} of pipeline ${pipeline} reads requests in its format`,
       )
     }
+    const terminal = entries.map(entry => catalog.get(entry.plugin)).find(plugin => plugin?.terminal)
+    if (surface === ANY_SURFACE && terminal && !terminal.postOnly)
+      report.error(
+        [...path, 'surface'],
+        `${terminal.name} of pipeline ${pipeline} answers in the form of one surface; \`${ANY_SURFACE}\` is for a question whose answer is the same on each. Name the surface, and give each a path of its own`,
+      )
     routes.push(route)
   }
   for (const name of pipelineNames) {

@@ -4,7 +4,7 @@
  * Sections of named entries (`ENTRIES`) are checked entry by entry, so that a fault in one entry does not hide the
  * faults of the others.
  */
-import { EFFORTS, type SurfaceName } from '../core/canon/conversation.ts'
+import { ANY_SURFACE, EFFORTS, type SurfaceName } from '../core/canon/conversation.ts'
 import { isUsd, LIMITS as LIMIT_TABLE, type LimitName, USER_LIMITS } from '../core/canon/limits.ts'
 import { CAPABILITIES, type DialectSettings } from '../core/ports/dialect.ts'
 import {
@@ -35,6 +35,8 @@ export const ACCOUNT_CAPABILITIES = ['images', 'documents', 'reasoning', 'tools'
 export interface Names {
   readonly dialects: readonly string[]
   readonly surfaces: readonly string[]
+  /** What a route may name: the surfaces, and `any`. */
+  readonly routable: readonly string[]
   readonly settings: Required<DialectSettings>
 }
 
@@ -48,6 +50,7 @@ export function namesOf(
   return {
     dialects: Object.keys(dialects),
     surfaces,
+    routable: [...surfaces, ANY_SURFACE],
     settings: { provider: settings('provider'), backend: settings('backend') },
   }
 }
@@ -55,7 +58,7 @@ export function namesOf(
  * A text that has to be one of the names of `part`. Until `withNames` has filled it, `enum` is not a list, so an
  * unfilled schema does not compile.
  */
-const named = <N extends string = string>(part: 'dialects' | 'surfaces', description: string): Schema<N> => ({
+const named = <N extends string = string>(part: Exclude<keyof Names, 'settings'>, description: string): Schema<N> => ({
   type: 'string',
   enum: part,
   description,
@@ -86,7 +89,7 @@ export function withNames<S extends Schema>(schema: S, names: Names): S {
 function filled(schema: Schema, names: Names): Schema {
   const { settings, ...rest } = schema
   if (typeof schema['enum'] === 'string')
-    return { ...rest, enum: [...names[schema['enum'] as 'dialects' | 'surfaces']] }
+    return { ...rest, enum: [...names[schema['enum'] as Exclude<keyof Names, 'settings'>]] }
   const before = (schema['properties'] ?? {}) as Record<string, Schema>
   const members = Object.entries(before).map(([key, member]) => [key, filled(member, names)] as const)
   const items = schema['items'] && filled(schema['items'] as Schema, names)
@@ -313,7 +316,10 @@ export const route = object(
       pattern: '^[A-Z]+ +/\\S*$',
       examples: ['POST /v1/responses', 'ANY /v1/files/*'],
     }),
-    surface: named<SurfaceName>('surfaces', 'The public API that requests on this route speak.'),
+    surface: named<SurfaceName>(
+      'routable',
+      `The public API that requests on this route speak. \`${ANY_SURFACE}\`, where the answer is the same on each: Messages for the header \`anthropic-version\` or \`x-api-key\`, and for a body that only Messages can have; else Responses for a body with \`input\`, and Chat Completions.`,
+    ),
     pipeline: name('The pipeline that serves this route.'),
   },
   ['match', 'pipeline'],

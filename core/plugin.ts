@@ -87,8 +87,12 @@ export interface Exchange extends CallFacts, CallSink {
   /** The request id, as sent in `x-request-id`. */
   readonly id: string
   readonly incoming: Incoming
-  readonly surface: Surface | undefined
-  /** The surface whose clients read the gateway's errors here: on a route without a surface, that of the caller. */
+  /** `validation` sets it on a route of `surface: any`. */
+  surface: Surface | undefined
+  /**
+   * The surface whose clients read the gateway's errors here: on a route without a surface, and where it is not known
+   * yet, that of the caller.
+   */
   readonly errorForm: Surface | undefined
   readonly route: string
   /** Unix milliseconds, when the head was parsed. */

@@ -188,8 +188,8 @@ export class Ingress {
       this.#refuse(incoming, route, surface, 'route_capacity', { message }, chain)
       return undefined
     }
-    const errorForm = surface ?? this.#options.callersSurface(incoming)
-    const x = new RunningExchange(requestId(), incoming, chain, surface, route, current.host, errorForm)
+    const form = this.#formOf(surface, incoming)
+    const x = new RunningExchange(requestId(), incoming, chain, surface, route, current.host, form)
     this.#running.add(x)
     current.running++
     x.start()
@@ -268,7 +268,11 @@ export class Ingress {
     return kept
   }
 
-  /** @param surface undefined: the request has none, and the error has the form of its caller */
+  /** The surface in whose form a request is refused: where its route does not say, that of its caller. */
+  #formOf(surface: Surface | undefined, incoming: Incoming): Surface | undefined {
+    return surface && !surface.told ? surface : this.#options.callersSurface(incoming)
+  }
+
   #refuse(
     incoming: Incoming,
     route: string,
@@ -278,7 +282,7 @@ export class Ingress {
     chain?: Chain,
   ): void {
     const error = new GatewayError(code, init)
-    const form = surface ?? this.#options.callersSurface(incoming)
+    const form = this.#formOf(surface, incoming)
     setRetryAfter(error, () => this.#options.random())
     const id = requestId()
     const headers: [string, string][] = [

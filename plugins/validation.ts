@@ -17,6 +17,7 @@ import { systemClock } from '../core/tools/clock.ts'
 import { FairGate } from '../core/tools/fair.ts'
 import { exactValues, type JsonPath, parseExactly, replaceAt } from '../core/tools/json.ts'
 import { JsonBytes } from '../core/tools/json-bytes.ts'
+import { jsonMembers } from '../core/tools/json-members.ts'
 import type { JsonOutline } from '../core/tools/json-outline.ts'
 import { choice, choiceByKey, count, duration, object, size, wordFor } from '../core/tools/vocabulary.ts'
 import { jsonBytes, MeterBusy, meterPool, parseJson } from '../meter/index.ts'
@@ -233,6 +234,20 @@ export const validation = definePlugin({
       if (conversation) x.set(recent, conversation)
     }
 
+    function check(x: Exchange): undefined | Reply | Promise<undefined | Reply> {
+      const bytes = x.get(requestBody)
+      const turn = keeps ? nextTurn(x, bytes) : undefined
+      if (turn)
+        return overShape(turn) ?? (turn.nodes > DENSE_NODES ? checkDenseBody(x, turn) : checkBody(x, turn.value, bytes))
+      if (bytes.length > PARSE_HERE) return parseLarge(x, bytes)
+      const shape = new JsonBytes(bytes)
+      shape.readAll()
+      if (shape.nodes > EXACT_NODES_HERE && exactArguments(x, shape)) return parseLarge(x, bytes)
+      const over = overShape(shape)
+      if (over) return over
+      return shape.nodes > DENSE_NODES ? parseDense(x, shape) : checkBody(x, parseHere(x, shape), bytes)
+    }
+
     return {
       body: { maxBytes: options.max_body, timeoutMs: options.body_timeout },
       beforeBody(x) {
@@ -245,20 +260,10 @@ export const validation = definePlugin({
         return undefined
       },
       onRequest(x) {
-        if (!x.surface) return noSurface(x.route)
-        const bytes = x.get(requestBody)
-        const turn = keeps ? nextTurn(x, bytes) : undefined
-        if (turn)
-          return (
-            overShape(turn) ?? (turn.nodes > DENSE_NODES ? checkDenseBody(x, turn) : checkBody(x, turn.value, bytes))
-          )
-        if (bytes.length > PARSE_HERE) return parseLarge(x, bytes)
-        const shape = new JsonBytes(bytes)
-        shape.readAll()
-        if (shape.nodes > EXACT_NODES_HERE && exactArguments(x, shape)) return parseLarge(x, bytes)
-        const over = overShape(shape)
-        if (over) return over
-        return shape.nodes > DENSE_NODES ? parseDense(x, shape) : checkBody(x, parseHere(x, shape), bytes)
+        const { surface } = x
+        if (!surface) return noSurface(x.route)
+        const { told } = surface
+        return told ? tell(x, told).then(() => check(x)) : check(x)
       },
       onResponseHead(x, head) {
         const stripped = x.peek(strippedFields)
@@ -336,6 +341,18 @@ function warm(surface: Surface, unknownFields: 'reject' | 'strip'): void {
     // The empty body is invalid; only the compilation matters here.
   }
 }
+
+/** Finds which of several surfaces a request is of, before its body is parsed by the rules of that surface. */
+async function tell(x: Exchange, { members, by }: NonNullable<Surface['told']>): Promise<void> {
+  const bytes = jsonBytes(x.get(requestBody))
+  const names = new Set<string>()
+  for (const member of jsonMembers(bytes, NAMES_SLICE))
+    if (member === undefined) await loopTurns.next(tenantOf(x))
+    else if (members.includes(member.name ?? '')) names.add(member.name!)
+  x.surface = by(x.incoming.headers, names)
+}
+/** Bytes read in one event-loop turn. It takes at most some 3 ms, when the names are empty. */
+const NAMES_SLICE = 64 * 1024
 
 /** Where the arguments of calls are in the body, when the spelling of numbers may matter there. */
 function exactArguments(x: Exchange, shape: JsonBytes): JsonPath | undefined {

@@ -4,6 +4,8 @@
  */
 import type { SurfaceName } from '../core/canon/conversation.ts'
 import type { Incoming } from '../core/ports/listener.ts'
+import type { Surface } from '../core/ports/surface.ts'
+import { any } from './any/index.ts'
 import { chat } from './chat/index.ts'
 import { compact } from './compact/index.ts'
 import { cursor } from './cursor/index.ts'
@@ -17,6 +19,9 @@ const all = [responses, chat, messages, compact, cursor, embeddings]
 export const surfaces: Readonly<Record<SurfaceName, DescribedSurface>> = Object.fromEntries(
   all.map(surface => [surface.name, surface]),
 )
+
+/** What a route may name. */
+export const routable: Readonly<Record<string, Surface>> = { ...surfaces, [any.name]: any }
 
 /** Those that people choose from for text: a surface of one client, or an operation, offers nothing beyond them. */
 export const listed: readonly DescribedSurface[] = all.filter(

@@ -7,7 +7,7 @@ import type { Listener, ListenerFactory, RequestHandler, WebSocketOptions } from
 import { errorBody } from '../../core/ports/surface.ts'
 import type { Clock } from '../../core/tools/clock.ts'
 import { requestId } from '../../core/tools/ids.ts'
-import { surfaces } from '../../surfaces/index.ts'
+import { routable } from '../../surfaces/index.ts'
 
 const LISTENERS: Record<'uws' | 'node', () => Promise<ListenerFactory>> = {
   uws: async () => (await import('../../http/uws/listener.ts')).listenUws,
@@ -59,7 +59,7 @@ export async function openListener(
  * behind the message that it is sending.
  */
 function webSocketOptions({ routes }: GatewayConfig, chains: readonly Chain[]): WebSocketOptions {
-  const spoken = routes.filter(route => route.surface && surfaces[route.surface]!.socket)
+  const spoken = routes.filter(route => route.surface && routable[route.surface]!.socket)
   const bodies = chains
     .filter(chain => takesMessages(chain) && spoken.some(route => route.pipeline === chain.name))
     .map(chain => chain.body)

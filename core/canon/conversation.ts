@@ -24,6 +24,8 @@ export const EFFORTS: readonly Effort[] = ['none', 'minimal', 'low', 'medium', '
  * build.
  */
 export type SurfaceName = string
+/** What a route says that takes requests of each of the three APIs. */
+export const ANY_SURFACE = 'any'
 
 /**
  * The differences between client APIs that affect what a provider is asked for and how its reply is read. A surface's

@@ -6,7 +6,7 @@ import type { Conversation, SurfaceName } from '../canon/conversation.ts'
 import { errorMembers, type GatewayError } from '../canon/errors.ts'
 import type { FinishEvent, StreamEvent, Usage } from '../canon/events.ts'
 import type { JsonPath } from '../tools/json.ts'
-import type { HeaderList } from './listener.ts'
+import type { HeaderList, Incoming } from './listener.ts'
 
 /** A public API that clients speak. */
 export interface Surface {
@@ -28,6 +28,17 @@ export interface Surface {
   readonly previewHeader?: string
   /** The preview features that it knows. A request may name others; nothing is done about them. */
   readonly previews?: ReadonlySet<string>
+  /**
+   * For a path that takes requests of several surfaces: how `validation` tells which one a request is of. Until then,
+   * errors have the form of the caller. Absent: requests are of this surface.
+   */
+  readonly told?: {
+    readonly surfaces: readonly Surface[]
+    /** The members of the body that matter. */
+    readonly members: readonly string[]
+    /** @param names those of `members` that the body has */
+    by(headers: Incoming['headers'], names: ReadonlySet<string>): Surface
+  }
   /** JSON Schema (2020-12) of the request body, for docs and OpenAPI. */
   readonly requestSchema: Record<string, unknown>
   /**

@@ -76,6 +76,7 @@ export function openApi(): Json {
     paths: {
       ...Object.fromEntries(PUBLIC.map(surface => [surface.path, completion(surface)])),
       ...Object.fromEntries(QUOTED.map(surface => [`${surface.path}/quote`, quote(surface)])),
+      '/v1/quote': QUOTE_OF_ANY,
       '/v1/messages/count_tokens': { post: COUNT_TOKENS },
       '/v1/responses/input_tokens': { post: INPUT_TOKENS },
       '/v1/responses/{id}': { get: RESPONSE, delete: DELETE_RESPONSE },
@@ -221,22 +222,33 @@ const COUNT_TOKENS: Json = {
   },
 }
 
-function quote({ title, reply, errorReply }: DescribedSurface): Json {
+const quote = ({ title, reply, errorReply }: DescribedSurface): Json =>
+  quoted(reply.name, `a request to ${title}`, ref(requestOf(reply.name)), errorReply)
+
+/** @param of what is quoted, for people */
+function quoted(name: string, of: string, schema: Json, error: NamedSchema, more = ''): Json {
   return {
     post: {
-      operationId: `quote${reply.name}`,
-      summary: `What a request to ${title} would cost at most, and whether it would be admitted now`,
-      description:
-        'Nothing is sent to a provider, and nothing is billed. Each quote takes one from the bucket of counts.',
+      operationId: `quote${name}`,
+      summary: `What ${of} would cost at most, and whether it would be admitted now`,
+      description: `Nothing is sent to a provider, and nothing is billed. Each quote takes one from the bucket of counts.${more}`,
       parameters: [MAX_COST_HEADER],
-      requestBody: { required: true, content: json(requestOf(reply.name)) },
+      requestBody: { required: true, content: { 'application/json': { schema } } },
       responses: {
         '200': { description: 'The quote.', headers: LIMITED, content: json('Quote') },
-        ...failures(errorReply.name, status => [400, 401, 404, 408, 413, 415, 429, 500, 503].includes(status)),
+        ...failures(error.name, status => [400, 401, 404, 408, 413, 415, 429, 500, 503].includes(status)),
       },
     },
   }
 }
+
+const QUOTE_OF_ANY = quoted(
+  'Any',
+  'a request of any of the three APIs',
+  { anyOf: QUOTED.map(({ reply }) => ref(requestOf(reply.name))) },
+  errorReply,
+  ' Errors have the form of the API whose request it is.',
+)
 
 const INPUT_TOKENS: Json = {
   operationId: 'countInputTokens',

@@ -1,5 +1,5 @@
 import type { GatewayConfig } from '../../config/types.ts'
-import { surfaces } from '../../surfaces/index.ts'
+import { routable } from '../../surfaces/index.ts'
 import { embeddings } from '../embeddings.ts'
 
 /**
@@ -14,7 +14,7 @@ export function strayRoutes(
     const entries = pipelines[pipeline]!
     if (surface === undefined || !entries.some(({ config }) => config === own)) return []
     const embeds = entries.some(({ plugin }) => plugin === embeddings.name)
-    if (embeds === (surfaces[surface]!.serves !== undefined)) return []
+    if (embeds === (routable[surface]!.serves !== undefined)) return []
     return [
       embeds
         ? `${method} ${path} has surface: ${surface}, and pipeline ${pipeline} makes embeddings; write surface: embeddings, or another pipeline`

@@ -263,6 +263,10 @@ test('routes refer to pipelines and surfaces', async () => {
     pipeline: 'models',
     at: { file: 'gateway.yaml', line: 5, column: 5 },
   })
+  await only(
+    chain(...full).replace('surface: chat', 'surface: any'),
+    /^gateway\.yaml:12:\d+ {2}upstream of pipeline p answers in the form of one surface; `any` is for a question/,
+  )
   await only(chain(...full).replace(', surface: chat', ''), /this route needs a surface.*validation of pipeline p/)
 })
 

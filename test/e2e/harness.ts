@@ -123,6 +123,7 @@ routes:
   - { match: POST /v1/responses/quote, surface: responses, pipeline: quote }
   - { match: POST /v1/chat/completions/quote, surface: chat, pipeline: quote }
   - { match: POST /v1/messages/quote, surface: messages, pipeline: quote }
+  - { match: POST /v1/quote, surface: any, pipeline: quote }
 providers:
 ${
   options.providers ??

@@ -49,10 +49,13 @@ function bodyOf(surface: Surface, model: string, words: number, cap: number | un
       return { model, messages, max_tokens: cap ?? 4096 }
   }
 }
-const quote = async (surface: Surface, body: object, headers = {}) => {
-  const response = await t.post(`${PATHS[surface]}/quote`, body, headers)
-  return { status: response.status, json: (await response.json()) as any }
+const quoteAt = async (path: string, body: object | string, headers: Record<string, string> = {}) => {
+  const response = await t.post(path, body, headers)
+  const json = (await response.json()) as any
+  return { status: response.status, json }
 }
+const quote = (surface: Surface, body: object, headers = {}) => quoteAt(`${PATHS[surface]}/quote`, body, headers)
+const quoteOfAny = (body: string, headers = {}) => quoteAt('/v1/quote', body, headers)
 const send = async (surface: Surface, body: object, headers = {}) => {
   const response = await t.post(PATHS[surface], body, headers)
   const json = (await response.json()) as any
@@ -87,6 +90,97 @@ test('a quote and the bill of the same request at its cap agree to the nano-doll
         reached++
       }
   assert.ok(reached >= 6, String(reached))
+})
+
+test('/v1/quote answers as the path of the API whose request it got', async () => {
+  const call = (input: string) =>
+    `"messages":[{"role":"user","content":"go"},` +
+    `{"role":"assistant","content":[{"type":"tool_use","id":"toolu_1","name":"f","input":${input}}]},` +
+    `{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":"done"}]}]`
+  const tools = '"tools":[{"name":"f","input_schema":{"type":"object"}}]'
+  const version = { 'anthropic-version': '2023-06-01' }
+  const long = 'word '.repeat(80_000)
+  const cases: [Surface, string, Record<string, string>?][] = [
+    ['responses', '{"model":"plain","input":"hi","max_output_tokens":9}'],
+    ['responses', `{"model":"plain","input":"${long}","store":false}`],
+    ['chat', '{"model":"plain","messages":[{"role":"user","content":"hi"}]}'],
+    ['messages', '{"model":"plain","thinking":null,"max_tokens":9,"messages":[{"role":"user","content":"hi"}]}'],
+    ['messages', '{"model":"plain","system":"Be brief.","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}'],
+    ['messages', `{"model":"plain","max_tokens":9,${tools},${call('{"x":1.10,"y":-0}')}}`, version],
+    // A member in front that takes several turns of the event loop to read, and one at the end that tells.
+    [
+      'messages',
+      `{"messages":[{"role":"user","content":"${long}"}],"model":"plain","max_tokens":9,"stop_sequences":["END"]}`,
+    ],
+  ]
+  for (const [surface, body, headers] of cases) {
+    const [own, any] = await Promise.all([quoteAt(`${PATHS[surface]}/quote`, body, headers), quoteOfAny(body, headers)])
+    assert.deepEqual(any, own, body.slice(0, 200))
+    assert.equal(own.status, 200, JSON.stringify(own.json))
+  }
+  // The spelling of a number is part of what is counted.
+  const [plain, spelled] = await Promise.all(
+    ['{"x":1.1}', '{"x":1.1000000000000000000}'].map(input =>
+      quoteOfAny(`{"model":"plain","max_tokens":9,${tools},${call(input)}}`, version),
+    ),
+  )
+  assert.ok(spelled!.json.input_tokens > plain!.json.input_tokens)
+})
+
+test('what both Chat and Messages take is quoted alike by the two', async () => {
+  const text = fc.string({ unit: 'grapheme', minLength: 1, maxLength: 40 }).filter(said => said.trim() !== '')
+  const content = fc.oneof(
+    text,
+    fc.array(
+      text.map(said => ({ type: 'text', text: said })),
+      { minLength: 1, maxLength: 3 },
+    ),
+  )
+  const message = fc.record({ role: fc.constantFrom('user', 'assistant'), content })
+  let alike = 0
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(message, { minLength: 1, maxLength: 5 }),
+      fc.integer({ min: 1, max: 500 }),
+      fc.option(fc.double({ min: 0, max: 1, noNaN: true }), { nil: undefined }),
+      fc.boolean(),
+      fc.option(content, { nil: undefined }),
+      async (messages, max_tokens, temperature, stream, system) => {
+        const body = { model: 'plain', messages, max_tokens, temperature, stream, system }
+        const [chat, own] = await Promise.all([quote('chat', body), quote('messages', body)])
+        if (own.status !== 200) return
+        assert.deepEqual(chat, own)
+        alike++
+      },
+    ),
+    { numRuns: 100 },
+  )
+  assert.ok(alike > 50, String(alike))
+})
+
+test('/v1/quote refuses in the form of the API that the request is of', async () => {
+  const version = { 'anthropic-version': '2023-06-01' }
+  const cases: [body: string, headers: Record<string, string>, form: 'messages' | 'other', code: string][] = [
+    ['{"model":"plain","max_tokens":0,"messages":[]}', version, 'messages', 'invalid_value'],
+    ['{"model":"plain","system":"s","max_tokens":9}', {}, 'other', 'missing_required_parameter'],
+    ['{"model":"plain","cache_control":null,"max_tokens":9,"messages":[]}', {}, 'messages', 'invalid_value'],
+    ['{"model":"plain","input":[{"type":"no"}]}', {}, 'other', 'unsupported_value'],
+    ['{}', {}, 'other', 'missing_required_parameter'],
+    ['[1]', version, 'messages', 'invalid_json'],
+    ['{"messages":', {}, 'other', 'invalid_json'],
+    [
+      '{"model":"plain","messages":[]}',
+      { ...version, authorization: 'Bearer sk-unknown' },
+      'messages',
+      'invalid_api_key',
+    ],
+  ]
+  for (const [body, headers, form, code] of cases) {
+    const { status, json } = await quoteOfAny(body, headers)
+    assert.ok(status >= 400 && status < 500, body)
+    assert.equal(json.type, form === 'messages' ? 'error' : undefined, body)
+    assert.equal(json.error.code, code, `${body}: ${JSON.stringify(json)}`)
+  }
 })
 
 test('x-max-cost: the bill is never above it, and what cannot be had for it is refused with what it needs', async () => {

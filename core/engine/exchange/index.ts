@@ -45,8 +45,7 @@ export class RunningExchange implements Placed, WayDownOwner, HoldsOwner, ReplyO
   place = -1
   readonly id: string
   readonly incoming: Incoming
-  readonly surface: Surface | undefined
-  readonly errorForm: Surface | undefined
+  surface: Surface | undefined
   readonly route: string
   readonly startedAt: number
   readonly clock: Clock
@@ -55,6 +54,7 @@ export class RunningExchange implements Placed, WayDownOwner, HoldsOwner, ReplyO
   /** Null unless the exchange is sampled. */
   readonly timeline: Timeline | null
 
+  readonly #callersForm: Surface | undefined
   readonly #startMono: number
   readonly #values = emptySlots()
   readonly #down: WayDown
@@ -76,13 +76,13 @@ export class RunningExchange implements Placed, WayDownOwner, HoldsOwner, ReplyO
     surface: Surface | undefined,
     route: string,
     host: ExchangeHost,
-    errorForm: Surface | undefined = surface,
+    callersForm?: Surface,
   ) {
     this.id = id
     this.incoming = incoming
     this.chain = chain
     this.surface = surface
-    this.errorForm = errorForm
+    this.#callersForm = callersForm
     this.route = route
     this.clock = host.clock
     this.startedAt = host.clock.now()
@@ -102,6 +102,10 @@ export class RunningExchange implements Placed, WayDownOwner, HoldsOwner, ReplyO
 
   // ---- for all plugins ----------------------------------------------------------------------------------------------
 
+  get errorForm(): Surface | undefined {
+    const { surface } = this
+    return surface && !surface.told ? surface : this.#callersForm
+  }
   get objectId(): string {
     this.#objectId ??= token(24)
     return this.#objectId
