@@ -2,7 +2,7 @@
  * Media in requests: the sources of images and documents (wire.md B.1, B.2, CHAT-3). Nothing is fetched here. Every
  * scan takes linear time.
  */
-import type { MediaSource } from '../core/canon/conversation.ts'
+import { type DataSource, keepDataUrl, type MediaSource } from '../core/canon/conversation.ts'
 import type { GatewayError } from '../core/canon/errors.ts'
 import { describe, fault } from './check.ts'
 
@@ -13,11 +13,13 @@ export const IMAGE_TYPES: ReadonlySet<string> = new Set(['image/png', 'image/jpe
 export function imageSource(url: string, path: string): MediaSource {
   const data = dataUrl(url)
   if (!data) return httpsSource(url, path, 'data:image/png;base64,…')
-  return imageData(data.mediaType, data.data, path, path)
+  const source = imageData(data.mediaType, data.data, path, path)
+  keepDataUrl(source, url)
+  return source
 }
 
 /** Checks base64 image bytes and their type. @throws GatewayError invalid_value at `typePath` or `dataPath` */
-export function imageData(mediaType: string, data: string, typePath: string, dataPath: string): MediaSource {
+export function imageData(mediaType: string, data: string, typePath: string, dataPath: string): DataSource {
   if (!IMAGE_TYPES.has(mediaType))
     throw fault(
       'invalid_value',
@@ -28,17 +30,20 @@ export function imageData(mediaType: string, data: string, typePath: string, dat
   return { kind: 'data', mediaType, data }
 }
 
-export type DocumentSource = MediaSource | { kind: 'text'; text: string }
+export type DocumentSource = MediaSource | TextSource
+type TextSource = { kind: 'text'; text: string }
 
 /** Reads a `data:` URL of a PDF or of plain text. @throws GatewayError invalid_value at `path` */
 export function documentSource(url: string, path: string): DocumentSource {
   const data = dataUrl(url)
   if (!data) throw notDataUrl(path)
-  return documentData(data.mediaType, data.data, path)
+  const source = documentData(data.mediaType, data.data, path)
+  if (source.kind === 'data') keepDataUrl(source, url)
+  return source
 }
 
 /** Checks base64 document bytes; plain text is decoded. @throws GatewayError invalid_value at `path` */
-export function documentData(mediaType: string, data: string, path: string): DocumentSource {
+export function documentData(mediaType: string, data: string, path: string): DataSource | TextSource {
   if (mediaType !== 'application/pdf' && mediaType !== 'text/plain')
     throw fault(
       'invalid_value',

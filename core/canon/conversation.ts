@@ -305,9 +305,28 @@ export interface DocumentPart {
   path: string
   cache?: { ttl?: string }
 }
-export type MediaSource =
-  /** base64 without a data-URL prefix. */
-  { kind: 'data'; mediaType: string; data: string } | { kind: 'url'; url: string }
+export type MediaSource = DataSource | { kind: 'url'; url: string }
+/** base64 without a data-URL prefix. */
+export interface DataSource {
+  kind: 'data'
+  mediaType: string
+  data: string
+}
+
+/** A shorter data URL costs less to join than to keep. */
+const KEPT_URL = 64 * 1024
+const sentUrls = new WeakMap<DataSource, string>()
+
+/** Keeps the data URL of which a source was made: to join a file of 6 MiB again takes 10 ms and as much memory. */
+export function keepDataUrl(source: DataSource, url: string): void {
+  if (url.length < KEPT_URL) return
+  const prefix = prefixOf(source)
+  if (url.length === prefix.length + source.data.length && url.startsWith(prefix)) sentUrls.set(source, url)
+}
+
+export const dataUrlOf = (source: DataSource): string => sentUrls.get(source) ?? prefixOf(source) + source.data
+
+const prefixOf = ({ mediaType }: DataSource) => `data:${mediaType};base64,`
 
 /** A tool call of the assistant, in the history. */
 export interface CallPart {

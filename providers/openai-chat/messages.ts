@@ -1,13 +1,14 @@
 /** Makes Chat Completions messages from turns (wire.md F.1, F.3). */
 
 import { argumentsOf } from '../../core/canon/arguments.ts'
-import type {
-  CallPart,
-  Conversation,
-  DocumentPart,
-  ImagePart,
-  Part,
-  ResultPart,
+import {
+  type CallPart,
+  type Conversation,
+  type DocumentPart,
+  dataUrlOf,
+  type ImagePart,
+  type Part,
+  type ResultPart,
 } from '../../core/canon/conversation.ts'
 import type { OutboundContext } from '../../core/ports/dialect.ts'
 import { appendAll } from '../../core/tools/append.ts'
@@ -137,7 +138,7 @@ function toolContent(result: ResultPart, id: string, media: ContentPart[]): stri
 
 function image(part: ImagePart): ContentPart {
   const { source } = part
-  const url = source.kind === 'url' ? source.url : `data:${source.mediaType};base64,${source.data}`
+  const url = source.kind === 'url' ? source.url : dataUrlOf(source)
   const detail = part.detail === 'original' ? 'high' : part.detail
   return { type: 'image_url', image_url: detail === undefined ? { url } : { url, detail } }
 }
@@ -160,5 +161,5 @@ function document(part: DocumentPart): ContentPart {
     return { type: 'text', text: documentText(part, Buffer.from(source.data, 'base64').toString('utf8')) }
   }
   const filename = part.title ?? 'document.pdf'
-  return { type: 'file', file: { filename, file_data: `data:${source.mediaType};base64,${source.data}` } }
+  return { type: 'file', file: { filename, file_data: dataUrlOf(source) } }
 }

@@ -4,20 +4,21 @@
  */
 
 import { argumentsOf } from '../../core/canon/arguments.ts'
-import type {
-  CallPart,
-  Conversation,
-  DocumentPart,
-  ImagePart,
-  OutputFormat,
-  Part,
-  ReasoningPart,
-  ResultPart,
-  SearchPart,
-  SearchTool,
-  TextPart,
-  Tool,
-  ToolChoice,
+import {
+  type CallPart,
+  type Conversation,
+  type DocumentPart,
+  dataUrlOf,
+  type ImagePart,
+  type OutputFormat,
+  type Part,
+  type ReasoningPart,
+  type ResultPart,
+  type SearchPart,
+  type SearchTool,
+  type TextPart,
+  type Tool,
+  type ToolChoice,
 } from '../../core/canon/conversation.ts'
 import type { Backend, OutboundContext, OutboundRequest } from '../../core/ports/dialect.ts'
 import { appendAll } from '../../core/tools/append.ts'
@@ -353,7 +354,7 @@ function isText(part: TextPart | ImagePart | DocumentPart): boolean {
 
 function imageBody(part: ImagePart): JsonObject {
   const { source } = part
-  const image_url = source.kind === 'url' ? source.url : `data:${source.mediaType};base64,${source.data}`
+  const image_url = source.kind === 'url' ? source.url : dataUrlOf(source)
   return { type: 'input_image', image_url, detail: part.detail ?? 'auto' }
 }
 
@@ -369,7 +370,7 @@ function documentBody(part: DocumentPart): JsonObject[] {
     {
       type: 'input_file',
       filename: part.title ?? 'document.pdf',
-      file_data: `data:${source.mediaType};base64,${source.data}`,
+      file_data: dataUrlOf(source),
     },
   ]
 }

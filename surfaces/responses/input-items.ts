@@ -5,7 +5,14 @@
  * `tool_search`.
  */
 import { createHash } from 'node:crypto'
-import type { DocumentPart, ImagePart, Part, TextPart, Turn } from '../../core/canon/conversation.ts'
+import {
+  type DocumentPart,
+  dataUrlOf,
+  type ImagePart,
+  type Part,
+  type TextPart,
+  type Turn,
+} from '../../core/canon/conversation.ts'
 import { ITEM, searchItemId } from './items.ts'
 
 /** What a list shows beside what it always shows: values of the parameter `include`. */
@@ -137,7 +144,7 @@ function urlOf(source: DocumentPart['source']): string {
     case 'url':
       return source.url
     case 'data':
-      return `data:${source.mediaType};base64,${source.data}`
+      return dataUrlOf(source)
     case 'text':
       return `data:text/plain;base64,${Buffer.from(source.text).toString('base64')}`
   }

@@ -145,6 +145,19 @@ test('of a body that another thread has parsed, long strings of plain ASCII go o
   )
 })
 
+test('of a text of the same length that differs anywhere, nothing is sent as it came', () => {
+  const text = 'a'.repeat(200_000)
+  const bytes = Buffer.from(`["${text}"]`)
+  const sent = Verbatim.of(bytes, read(bytes).shape)
+  assert.notEqual(sent.write([text]), JSON.stringify([text]))
+  for (const at of [0, 65_535, 65_536, 131_071, 199_999])
+    for (const other of ['b', 'é', '\u0161', '\ud83d'])
+      for (const piece of [other, other.repeat(2)]) {
+        const value = text.slice(0, at) + piece + text.slice(at + piece.length)
+        assert.equal(sent.write([value]), JSON.stringify([value]), `${at} ${piece}`)
+      }
+})
+
 test('of many long strings, those go on as they came that stay near their place', () => {
   const strings = Array.from({ length: 40 }, (_, i) => `${long('x')}\\/${i}`)
   const { value, sent } = read<{ a: string[] }>(Buffer.from(`{"a":[${strings.map(text => `"${text}"`).join()}]}`))
