@@ -15,7 +15,7 @@ import { toldIn } from '../told.ts'
 import { knownUsage } from '../usage.ts'
 import { errorOf, kindOfGoogleError } from './faults.ts'
 import { citationsOf, searchOf } from './grounding.ts'
-import { type GeminiContinuation, NAME, type RequestState } from './request.ts'
+import { digestOf, type GeminiContinuation, NAME, type RequestState } from './request.ts'
 
 type Push = (event: StreamEvent) => void
 
@@ -179,7 +179,8 @@ export class GeminiDecoder implements Decoder {
     this.#block = null
     const index = this.#calls++
     const { name, namespace, kind } = this.#state.names.fromUpstream(string(call['name']))
-    const data: GeminiContinuation = { signature }
+    const args = JSON.stringify(object(call['args']))
+    const data: GeminiContinuation = { signature, args: digestOf(args) }
     push({
       type: 'tool_call',
       index,
@@ -189,7 +190,6 @@ export class GeminiDecoder implements Decoder {
       ...(namespace === undefined ? undefined : { namespace }),
       ...(signature === '' ? undefined : { continuation: { dialect: NAME, model: this.#context.backend.model, data } }),
     })
-    const args = JSON.stringify(object(call['args']))
     let text = args
     if (kind === 'custom') {
       const input = new CustomInputDecoder()

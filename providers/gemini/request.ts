@@ -1,5 +1,7 @@
 /** Makes `models/…:generateContent` requests from a conversation (wire.md F.1 to F.5). */
 
+import { createHash } from 'node:crypto'
+import { argumentsOf } from '../../core/canon/arguments.ts'
 import {
   type CallPart,
   type Conversation,
@@ -42,9 +44,21 @@ export interface RequestState {
 /** The private data of this dialect: the signature of a functionCall part. */
 export interface GeminiContinuation {
   signature: string
+  /** `digestOf` the arguments that the model signed; absent in what 0.1.0 kept. */
+  args?: string
 }
 
-/** The documented replacement for a signature, when another model made the call or the signature is lost. */
+/** The JSON of a call's arguments, as it was made of what the model said. */
+const sentArguments = (call: CallPart): string =>
+  call.kind === 'custom' ? JSON.stringify({ input: call.input }) : argumentsOf(call) || '{}'
+
+/** @param json the arguments, as `normalJson` writes them */
+export const digestOf = (json: string): string => createHash('sha256').update(json).digest('base64url').slice(0, 16)
+
+/**
+ * The documented replacement for a signature, when another model made the call, a client changed its arguments, or the
+ * signature is lost.
+ */
 const NO_SIGNATURE = 'skip_thought_signature_validator'
 /** The most stop strings that the API accepts. */
 const MOST_STOPS = 5
@@ -322,10 +336,17 @@ class ContentBuilder {
     return content
   }
 
-  /** Private data of another dialect or model is dropped completely (TOOL-6). */
-  #signature({ continuation }: CallPart): string | undefined {
+  /**
+   * Private data of another dialect or model is dropped completely (TOOL-6). So is the signature of a call whose
+   * arguments a client changed, as n8n does by adding the call's id: it signs others.
+   */
+  #signature(call: CallPart): string | undefined {
+    const { continuation } = call
     if (continuation?.dialect !== NAME || continuation.model !== this.#backend.model) return undefined
-    return isObject(continuation.data) ? string(continuation.data['signature']) || undefined : undefined
+    const { data } = continuation
+    if (!isObject(data)) return undefined
+    if (data['args'] !== undefined && data['args'] !== digestOf(sentArguments(call))) return undefined
+    return string(data['signature']) || undefined
   }
 
   #response(result: ResultPart, call: CallPart, hoisted: JsonObject[]): JsonObject {

@@ -31,6 +31,45 @@ test('[TOOL-6] the signature of a call goes back on its part; a lost one is the 
   }
 })
 
+test('[TOOL-6] the signature of a call whose arguments a client changed does not go back', () => {
+  const { setup, events } = replyEvents(gemini, 'thoughts-and-parallel-calls')
+  const signed = (change: (call: any) => object) => {
+    let first = true
+    const turns = [user, ...replayOf(events, true)].map(turn => ({
+      ...turn,
+      parts: turn.parts.map(part => {
+        if (part.type !== 'call' || !first) return part
+        first = false
+        return { ...part, ...change(part) }
+      }),
+    }))
+    const [call] = bodyOf(gemini, { ...setup.conversation, turns }, setup.backend!).contents[1].parts.filter(
+      (part: any) => part.functionCall,
+    )
+    return call.thoughtSignature
+  }
+  const standIn = 'skip_thought_signature_validator'
+  const input = (call: any) => JSON.parse(call.input)
+  assert.equal(
+    signed(call => ({ input: JSON.stringify(input(call), null, 2) })),
+    'EpoGCpcGAXLI2nw3XqSN',
+  )
+  assert.equal(
+    signed(call => ({ input: JSON.stringify({ ...input(call), id: 'call_1' }) })),
+    standIn,
+  )
+  assert.equal(
+    signed(() => ({ input: '{}' })),
+    standIn,
+  )
+  // What 0.1.0 kept says nothing of the arguments.
+  const old = (call: any) => ({ ...call.continuation, data: { signature: call.continuation.data.signature } })
+  assert.equal(
+    signed(call => ({ input: '{}', continuation: old(call) })),
+    'EpoGCpcGAXLI2nw3XqSN',
+  )
+})
+
 test('[CHAT-1] a seed goes in the 32 bits that the API has for it, the same each time', () => {
   const seedOf = (seed: number) => bodyOf(gemini, { surface: 'chat', sampling: { seed } }).generationConfig.seed
   for (const seed of [0, 7, -1, 2 ** 31 - 1, -(2 ** 31)]) assert.equal(seedOf(seed), seed)
