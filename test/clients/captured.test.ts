@@ -1,7 +1,7 @@
 /**
  * Requests of interactive programs, replayed on a model of each dialect: Zed, Roo Code, Cursor, VS Code's custom
  * endpoint, Open WebUI and LibreChat. 'Captured' means here that the requests were written down from the programs'
- * sources, because the programs can't be installed or driven here; they were not recorded from the wire.
+ * sources, because the programs are not run here; they were not recorded from the wire.
  */
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'
@@ -9,6 +9,7 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { DIALECTS, PNG } from '../e2e/conversations.ts'
 import { defaultYaml, KEY, startGateway, type TestGateway } from '../e2e/harness.ts'
+import { called, eventsOf, REPLIES, type ReplyForm } from './replies.ts'
 
 interface Captured {
   program: string
@@ -45,100 +46,11 @@ before(async () => {
 })
 after(() => t.close())
 
-/** What was said: a text, and calls as `name(arguments)`. */
-interface Said {
-  text: string
-  calls: string[]
-}
-const called = (name: string, json: string) => `${name}(${JSON.stringify(JSON.parse(json))})`
-
-interface Surface {
-  /** A whole body. */
-  read(body: any): Said
-  /** The events of a stream. @throws AssertionError where it has no end */
-  join(events: readonly any[], text: string, body: any): Said
-}
-
-const chat: Surface = {
-  read({ choices: [{ message, finish_reason: finish }] }) {
-    assert.ok(finish)
-    const calls = (message.tool_calls ?? []).map(({ function: f }: any) => called(f.name, f.arguments))
-    return { text: message.content ?? '', calls }
-  },
-  join(events, text, body) {
-    assert.match(text, /data: \[DONE\]\n\n$/)
-    const choices = events.flatMap(event => event.choices)
-    assert.ok(
-      choices.some(choice => choice.finish_reason),
-      'the stream has no finish_reason',
-    )
-    assert.equal(
-      events.some(({ usage }) => usage),
-      body.stream_options?.include_usage === true,
-    )
-    const calls: { name: string; arguments: string }[] = []
-    for (const { index, function: part } of choices.flatMap(choice => choice.delta.tool_calls ?? [])) {
-      const call = (calls[index] ??= { name: part.name, arguments: '' })
-      call.arguments += part.arguments ?? ''
-    }
-    return {
-      text: choices.map(choice => choice.delta.content ?? '').join(''),
-      calls: calls.map(call => called(call.name, call.arguments)),
-    }
-  },
-}
-
-const responses: Surface = {
-  read({ status, output }) {
-    assert.equal(status, 'completed')
-    const messages = output.filter((item: any) => item.type === 'message').flatMap((item: any) => item.content)
-    const calls = output.filter((item: any) => item.type === 'function_call')
-    return {
-      text: messages.map((part: any) => part.text).join(''),
-      calls: calls.map((call: any) => called(call.name, call.arguments)),
-    }
-  },
-  join(events) {
-    const last = events.at(-1)
-    assert.equal(last.type, 'response.completed')
-    const said = responses.read(last.response)
-    const texts = events.filter(({ type }) => type === 'response.output_text.delta').map(({ delta }) => delta)
-    assert.equal(texts.join(''), said.text)
-    return said
-  },
-}
-
-const messages: Surface = {
-  read({ stop_reason: stop, content }) {
-    assert.ok(stop)
-    const calls = content.filter((block: any) => block.type === 'tool_use')
-    return {
-      text: content.map((block: any) => block.text ?? '').join(''),
-      calls: calls.map((call: any) => called(call.name, JSON.stringify(call.input))),
-    }
-  },
-  join(events) {
-    assert.equal(events.at(-1).type, 'message_stop')
-    const blocks: any[] = []
-    for (const { type, index, content_block: block, delta } of events) {
-      if (type === 'content_block_start') blocks[index] = { ...block, text: '', json: '' }
-      if (type === 'content_block_delta') {
-        blocks[index].text += delta.text ?? ''
-        blocks[index].json += delta.partial_json ?? ''
-      }
-    }
-    return {
-      text: blocks.map(block => block.text).join(''),
-      calls: blocks.filter(block => block.type === 'tool_use').map(block => called(block.name, block.json)),
-    }
-  },
-}
-
-const SURFACES: Readonly<Record<string, Surface>> = {
-  '/v1/chat/completions': chat,
-  [CURSOR]: chat,
-  '/v1/responses': responses,
-  '/v1/messages': messages,
+const FORMS: Readonly<Record<string, ReplyForm>> = {
+  '/v1/chat/completions': REPLIES.chat,
+  [CURSOR]: REPLIES.chat,
+  '/v1/responses': REPLIES.responses,
+  '/v1/messages': REPLIES.messages,
 }
 
 async function send({ path, headers, body }: Request, model: string): Promise<Response> {
@@ -147,6 +59,13 @@ async function send({ path, headers, body }: Request, model: string): Promise<Re
     .replaceAll('base64,PNG', `base64,${PNG}`)
   const keyed = Object.entries(headers).map(([name, value]): [string, string] => [name, value.replace(/\bKEY$/, KEY)])
   return await fetch(t.url + path, { method: 'POST', headers: keyed, body: filled })
+}
+
+/** What a stream of Chat Completions has beside its choices. */
+function ofChat(text: string, body: any): void {
+  assert.match(text, /data: \[DONE\]\n\n$/)
+  const usage = eventsOf(text).some(event => event.usage)
+  assert.equal(usage, body.stream_options?.include_usage === true)
 }
 
 /** The call that the last turn asks the simulated provider for. */
@@ -180,9 +99,9 @@ for (const { program, source, requests, refused = {} } of FILES) {
           continue
         }
         assert.equal(reply.status, 200, `${what}: ${text}`)
-        const surface = SURFACES[path]!
-        const events = [...text.matchAll(/^data: (\{.*)$/gm)].map(([, data]) => JSON.parse(data!))
-        const said = body.stream ? surface.join(events, text, body) : surface.read(JSON.parse(text))
+        const form = FORMS[path]!
+        const said = body.stream ? form.join(eventsOf(text)) : form.read(JSON.parse(text))
+        if (body.stream && form === REPLIES.chat) ofChat(text, body)
         const call = asked(body)
         if (call !== null) assert.deepEqual(said.calls, [call], what)
         else assert.notEqual(said.text, '', what)

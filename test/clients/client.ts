@@ -21,6 +21,8 @@ export interface ProgramClient {
 export interface AgentClient {
   readonly name: string
   readonly npm?: Readonly<Record<string, string>>
+  /** Packages of npm that it depends on and that are left out, since npm alone cannot install them. */
+  readonly without?: readonly string[]
   readonly python?: readonly string[]
   /** The versions of Python that the packages need, as uv takes them. Absent: any. */
   readonly interpreter?: string

@@ -8,6 +8,7 @@ import { continueCli } from './continue.ts'
 import { llm } from './llm.ts'
 import { miniSweAgent } from './mini-swe-agent.ts'
 import { mistralVibe } from './mistral-vibe.ts'
+import { n8n } from './n8n.ts'
 import { opencode } from './opencode.ts'
 import { pi } from './pi.ts'
 import { qwenCode } from './qwen-code.ts'
@@ -62,6 +63,13 @@ export const PROGRAMS: readonly ProgramClient[] = [
       zod: '4.6.7',
     },
   },
+  {
+    name: 'LibreChat agents',
+    recipe: 'LibreChat agents',
+    program: 'librechat_agents.mjs',
+    // Its tracing needs this one and does not say so.
+    npm: { '@librechat/agents': '3.9.2', '@opentelemetry/api': '1.10.0' },
+  },
   { name: 'openai-go', program: 'openai', go: 'github.com/openai/openai-go/v3' },
   { name: 'anthropic-sdk-go', program: 'anthropic', go: 'github.com/anthropics/anthropic-sdk-go' },
   { name: 'llm-comply', program: 'llm_comply.py', python: ['llm-comply==0.5.0'] },
@@ -79,4 +87,5 @@ export const AGENTS: readonly AgentClient[] = [
   mistralVibe,
   miniSweAgent,
   llm,
+  n8n,
 ]

