@@ -1,3 +1,6 @@
+/** By how many percent a small heap grows between two full collections. */
+export const HEAP_GROWING_PERCENT = 200
+
 /** The flags that the gateway's Node runs with. */
 export const FLAGS = [
   '--disable-warning=ExperimentalWarning',
@@ -9,6 +12,6 @@ export const FLAGS = [
   '--no-parallel-scavenge',
   // A full collection takes 10 ms and more, in which no request is served. With this flag it runs when the live heap
   // has tripled. By default V8 takes this process for an idle one and collects after a third more: every eight seconds
-  // at 3,000 requests/s.
-  '--heap-growing-percent=200',
+  // at 3,000 requests/s. What a large heap grows by is bounded while the gateway runs (cli/gateway/heap.ts).
+  `--heap-growing-percent=${HEAP_GROWING_PERCENT}`,
 ]

@@ -7,6 +7,7 @@ import { isLoopback } from '../config/units.ts'
 import { systemClock } from '../core/tools/clock.ts'
 import { isLocal, LocalServer } from '../stores/local.ts'
 import { configFile, DEFAULT_CONFIG, ownCommand } from './arguments.ts'
+import { boundHeapGrowth } from './gateway/heap.ts'
 import type { Gateway } from './gateway.ts'
 import { type Log, openLog } from './log.ts'
 import type { Verb } from './main.ts'
@@ -145,6 +146,7 @@ async function run(file: string, { log, watch, worker, terminal, warn }: RunOpti
   process.on('unhandledRejection', error =>
     log.error({ err: error }, 'a promise was rejected, and nobody waited for it'),
   )
+  boundHeapGrowth(systemClock)
   let gateway: Gateway | undefined
   let reloadAsked = false
   const stopped = new Promise<number>(onSignals)
