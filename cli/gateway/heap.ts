@@ -3,7 +3,7 @@ import { HEAP_GROWING_PERCENT } from '../../bin/flags.mjs'
 import type { Clock } from '../../core/tools/clock.ts'
 
 /** A full collection begins when the live heap has grown by at most about this much. */
-const GROWTH_BYTES = 192 * 1024 * 1024
+const GROWTH_BYTES = 256 * 1024 * 1024
 /** A large heap grows by at least this many percent, so that collections do not follow each other. */
 const LEAST_PERCENT = 20
 const PERIOD_MS = 200

@@ -16,10 +16,11 @@ function peak(live: number, bounded: boolean): number {
     const { boundHeapGrowth } = await import(${file('../../cli/gateway/heap.ts')})
     const clock = new ManualClock()
     if (${bounded}) boundHeapGrowth(clock)
-    const kept = Array.from({ length: ${live} }, () => new Array(${MIB / 8}).fill(0.5))
+    const bytes = Buffer.alloc(500_000, 'a')
+    const kept = Array.from({ length: ${live * 2} }, () => bytes.latin1Slice())
     let peak = 0
     for (let i = 0; i < ${live * 12}; i++) {
-      kept[i % kept.length] = new Array(${MIB / 8}).fill(0.5)
+      kept[i % kept.length] = bytes.latin1Slice()
       clock.advance(200)
       peak = Math.max(peak, v8.getHeapStatistics().used_heap_size)
     }
@@ -30,16 +31,15 @@ function peak(live: number, bounded: boolean): number {
   return Number(stdout)
 }
 
-test('a small heap may triple, and a large one grows by 192 MiB and a little', () => {
-  assert.ok(peak(30, true) > 75, 'a small heap is left alone')
-  const [bounded, free] = [peak(240, true), peak(240, false)]
-  assert.ok(free > 600, `${free}`)
-  assert.ok(bounded < 240 + 192 + 40, `${bounded}`)
+test('a large heap grows by 256 MiB, and no longer by twice its size', () => {
+  const [bounded, free] = [peak(150, true), peak(150, false)]
+  assert.ok(free > 430, `${free}`)
+  assert.ok(bounded < 150 + 256, `${bounded}`)
 })
 
 test('the percentage falls as the heap grows', () => {
   assert.deepEqual(
-    [1, 96, 97, 192, 300, 960, 4000].map(size => growingPercent(size * MIB)),
+    [1, 128, 129, 256, 400, 1280, 4000].map(size => growingPercent(size * MIB)),
     [200, 200, 190, 100, 60, 20, 20],
   )
 })
