@@ -318,7 +318,7 @@ export const route = object(
     }),
     surface: named<SurfaceName>(
       'routable',
-      `The public API that requests on this route speak. \`${ANY_SURFACE}\`, where the answer is the same on each: Messages for the header \`anthropic-version\` or \`x-api-key\`, and for a body that only Messages can have; else Responses for a body with \`input\`, and Chat Completions.`,
+      `The public API that requests on this route speak. \`${ANY_SURFACE}\`, where the answer is the same on each: a request with the header \`anthropic-version\` or \`x-api-key\`, or with a member that only Messages has, is of Messages, else one with \`input\` of Responses, and any other of Chat Completions.`,
     ),
     pipeline: name('The pipeline that serves this route.'),
   },
