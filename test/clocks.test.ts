@@ -21,6 +21,7 @@ const ALLOWED: Record<string, string> = {
   'chain/clock.test.ts': 'a timer that must not fire',
   'cli/launcher.test.ts': 'keeps a child process alive until it is signalled',
   'cli/org.test.ts': 'the end of a grace period is an hour from when the command ran',
+  'clients/servers.ts': 'kills a server that does not end when it is told to',
   'config/watch.test.ts': 'keeps this process alive while a file is watched',
   'deploy/stalls.long.test.ts': 'tells for how long no request was served, and asserts nothing of it',
   'e2e/drain.test.ts': 'outlasts a timer of the drain; a plugin that leaves its timer behind',
