@@ -1,7 +1,7 @@
 /**
  * Requests of interactive programs, replayed on a model of each dialect: Zed, Roo Code, Cursor, VS Code's custom
  * endpoint, Open WebUI and LibreChat. 'Captured' means here that the requests were written down from the programs'
- * sources, because the programs are not run here; they were not recorded from the wire.
+ * sources, because most of the programs are not run here; they were not recorded from the wire.
  */
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync } from 'node:fs'

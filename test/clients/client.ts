@@ -11,6 +11,8 @@ export interface ProgramClient {
   readonly recipe?: string
   /** Packages with their versions, as pip takes them, that of the client first. */
   readonly python?: readonly string[]
+  /** The versions of Python that the packages need, as uv takes them. Absent: any. */
+  readonly interpreter?: string
   /** Packages with their versions, as npm takes them, that of the client first. */
   readonly npm?: Readonly<Record<string, string>>
   /** The module of a client in Go, whose version is in go/go.mod. */

@@ -70,6 +70,13 @@ export const PROGRAMS: readonly ProgramClient[] = [
     // Its tracing needs this one and does not say so.
     npm: { '@librechat/agents': '3.9.2', '@opentelemetry/api': '1.10.0' },
   },
+  {
+    name: 'Open WebUI',
+    program: 'open_webui.py',
+    // It takes any torch: this one is that of the servers.
+    python: ['open-webui==0.12.4', 'torch==2.13.0'],
+    interpreter: '>=3.11,<3.13',
+  },
   { name: 'openai-go', program: 'openai', go: 'github.com/openai/openai-go/v3' },
   { name: 'anthropic-sdk-go', program: 'anthropic', go: 'github.com/anthropics/anthropic-sdk-go' },
   { name: 'llm-comply', program: 'llm_comply.py', python: ['llm-comply==0.5.0'] },
