@@ -43,7 +43,8 @@ export async function reaches(w: World, surface: Surface, ceiling: number, ask: 
       if (deltas === seen || elapsed > ceiling) return undefined
       seen = deltas
       const left = ceiling - 3 - elapsed
-      const seconds = left > 0 ? Math.min(80, left) : 6
+      // What is seen may have been sent before the last move. Some of these together must be shorter than the idle time.
+      const seconds = left > 0 ? Math.min(20, left) : 6
       elapsed += seconds
       return seconds
     },
