@@ -202,11 +202,14 @@ export function readRoutes(
         `this route needs a surface (${names.surfaces.join(', ').replace(/, ([^,]*)$/, ' or $1')}): ${speaks.id} of pipeline ${pipeline} reads requests in its format`,
       )
     }
-    const terminal = entries.map(entry => catalog.get(entry.plugin)).find(plugin => plugin?.terminal)
-    if (surface === ANY_SURFACE && terminal && !terminal.postOnly)
+    const answers =
+      surface === ANY_SURFACE
+        ? entries.map(({ plugin }) => catalog.get(plugin)).find(plugin => plugin?.terminal)
+        : undefined
+    if (answers && !answers.postOnly)
       report.error(
         [...path, 'surface'],
-        `${terminal.name} of pipeline ${pipeline} answers in the form of one surface; \`${ANY_SURFACE}\` is for a question whose answer is the same on each. Name the surface, and give each a path of its own`,
+        `${answers.name} of pipeline ${pipeline} answers in the form of one surface; \`${ANY_SURFACE}\` is for a question whose answer is the same on each. Name the surface, and give each a path of its own`,
       )
     routes.push(route)
   }

@@ -16,7 +16,7 @@ import { type ExchangeHost, RunningExchange } from '../core/engine/exchange/inde
 import type { Tenants } from '../core/engine/tenant.ts'
 import type { Exchange, ResponseHead, Settlement } from '../core/plugin.ts'
 import type { HeaderList, Incoming } from '../core/ports/listener.ts'
-import { errorBody, type Surface } from '../core/ports/surface.ts'
+import { errorBody, knownSurface, type Surface } from '../core/ports/surface.ts'
 import { DenseSet } from '../core/tools/collections.ts'
 import { requestId } from '../core/tools/ids.ts'
 import { allowed, type Route, type Router, routeFor } from './router.ts'
@@ -270,7 +270,7 @@ export class Ingress {
 
   /** The surface in whose form a request is refused: where its route does not say, that of its caller. */
   #formOf(surface: Surface | undefined, incoming: Incoming): Surface | undefined {
-    return surface && !surface.told ? surface : this.#options.callersSurface(incoming)
+    return knownSurface(surface) ?? this.#options.callersSurface(incoming)
   }
 
   #refuse(

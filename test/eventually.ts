@@ -9,14 +9,18 @@ const DEADLINE_MS = 60_000
 /**
  * Resolves when `holds` returns true. An exception from `holds` ends the wait and is passed on.
  * @param seen returns a value that the error shows together with the condition
- * @throws Error after 60 s, with the condition and the last value of `seen`
+ * @throws Error after the deadline, with the condition and the last value of `seen`
  */
-export async function eventually(holds: () => boolean | Promise<boolean>, seen?: () => unknown): Promise<void> {
-  const end = performance.now() + DEADLINE_MS
+export async function eventually(
+  holds: () => boolean | Promise<boolean>,
+  seen?: () => unknown,
+  deadlineMs = DEADLINE_MS,
+): Promise<void> {
+  const end = performance.now() + deadlineMs
   while (!(await holds())) {
     if (performance.now() > end) {
       const last = seen ? `\nlast seen: ${inspect(await seen(), { depth: 5 })}` : ''
-      throw new Error(`not within ${DEADLINE_MS / 1000} s: ${holds}${last}`)
+      throw new Error(`not within ${deadlineMs / 1000} s: ${holds}${last}`)
     }
     await new Promise<void>(resolve => setTimeout(resolve, 5))
   }

@@ -228,6 +228,10 @@ export const SSE_HEADERS: HeaderList = [
 /** The surfaces of a build, by name, in the order in which they are listed to people. */
 export type SurfaceTable = Readonly<Record<SurfaceName, Surface>>
 
+/** The surface where it is known; undefined where `validation` has to tell it first. */
+export const knownSurface = (surface: Surface | undefined): Surface | undefined =>
+  surface?.told === undefined ? surface : undefined
+
 /** The body of an error reply: in the surface's form, or in a plain form where the path has no surface. */
 export function errorBody(surface: Surface | undefined, error: GatewayError, requestId: string): string {
   return surface ? surface.error(error, requestId) : JSON.stringify({ error: errorMembers(error, requestId) })

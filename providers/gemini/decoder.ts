@@ -3,6 +3,7 @@
  * buffered reply is read as a stream of one chunk.
  */
 
+import type { Continuation } from '../../core/canon/conversation.ts'
 import type { FinishReason, ProviderUsage, StreamEvent, TokenLogprob } from '../../core/canon/events.ts'
 import type { DecodeContext, Decoder } from '../../core/ports/dialect.ts'
 import { keepNumbers } from '../../core/tools/json.ts'
@@ -180,7 +181,6 @@ export class GeminiDecoder implements Decoder {
     const index = this.#calls++
     const { name, namespace, kind } = this.#state.names.fromUpstream(string(call['name']))
     const args = JSON.stringify(object(call['args']))
-    const data: GeminiContinuation = { signature, args: digestOf(args) }
     push({
       type: 'tool_call',
       index,
@@ -188,7 +188,7 @@ export class GeminiDecoder implements Decoder {
       kind,
       name,
       ...(namespace === undefined ? undefined : { namespace }),
-      ...(signature === '' ? undefined : { continuation: { dialect: NAME, model: this.#context.backend.model, data } }),
+      ...(signature === '' ? undefined : { continuation: this.#continuation(signature, args) }),
     })
     let text = args
     if (kind === 'custom') {
@@ -197,6 +197,11 @@ export class GeminiDecoder implements Decoder {
     }
     if (text !== '') push({ type: 'tool_args', index, text })
     push({ type: 'tool_end', index })
+  }
+
+  #continuation(signature: string, args: string): Continuation {
+    const data: GeminiContinuation = { signature, args: digestOf(args) }
+    return { dialect: NAME, model: this.#context.backend.model, data }
   }
 
   /** Undefined when the generation failed. */

@@ -222,6 +222,9 @@ const SURFACES: Readonly<Record<string, Surface>> = {
   },
 }
 
+/** One that imports torch in each of its processes needs this long on a busy machine. */
+const START_MS = 120_000
+
 /** Puts a server behind a gateway and asks. */
 export async function tryServer(server: RealServer, installed: Installed): Promise<Result[]> {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-server-'))
@@ -236,8 +239,7 @@ export async function tryServer(server: RealServer, installed: Installed): Promi
   child.once('error', error => (said += error.message))
   try {
     const begun = async () => child.exitCode !== null || (await answers(url + server.ready))
-    // Once more: one that imports torch in each of its processes needs longer on a busy machine.
-    await eventually(begun).catch(() => eventually(begun, () => said.slice(-1000)))
+    await eventually(begun, () => said.slice(-1000), START_MS)
     if (child.exitCode !== null) throw new Error(`${server.name} did not start: ${said.slice(-1000)}`)
     return await questions(server, url, folder)
   } finally {

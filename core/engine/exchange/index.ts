@@ -18,7 +18,7 @@ import type { Logger, Reply, SentTap, Settlement, Slot, StreamWatch, UpstreamCon
 import { emptySlots } from '../../plugin.ts'
 import type { HeaderList, Incoming } from '../../ports/listener.ts'
 import type { Outcome } from '../../ports/store.ts'
-import { errorBody, type SentStream, type Surface } from '../../ports/surface.ts'
+import { errorBody, knownSurface, type SentStream, type Surface } from '../../ports/surface.ts'
 import type { Clock } from '../../tools/clock.ts'
 import type { Placed } from '../../tools/collections.ts'
 import { token } from '../../tools/ids.ts'
@@ -103,8 +103,7 @@ export class RunningExchange implements Placed, WayDownOwner, HoldsOwner, ReplyO
   // ---- for all plugins ----------------------------------------------------------------------------------------------
 
   get errorForm(): Surface | undefined {
-    const { surface } = this
-    return surface && !surface.told ? surface : this.#callersForm
+    return knownSurface(this.surface) ?? this.#callersForm
   }
   get objectId(): string {
     this.#objectId ??= token(24)
