@@ -70,6 +70,8 @@ for (const stream of [true, false]) {
     const both = await two()
     const { first, second, lapse } = both
     t.after(() => Promise.all([first.close(), second.close()]))
+    // It stands still: it renews nothing until it wakes up, or it would take its mark back.
+    const asleep = t.mock.method(storeOf(first).idempotency, 'renew', async () => {})
     const asked = first.post('/v1/chat/completions', { ...BODY, stream }, KEYED)
     if (stream) assert.equal((await asked).status, 200)
     else await eventually(() => first.gateway.store.stats!().openRows === 1)
@@ -78,6 +80,7 @@ for (const stream of [true, false]) {
     const again = second.post('/v1/chat/completions', { ...BODY, stream }, KEYED)
     if (stream) assert.equal((await again).status, 200)
     else await eventually(() => second.gateway.store.stats!().openRows === 1)
+    asleep.mock.restore()
     await storeOf(first).idempotency.renew()
     const reply = await asked
     const text = await reply.text()
