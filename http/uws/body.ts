@@ -43,9 +43,9 @@ const PAUSED_BYTES = 64 * 1024 * 1024
  * Of the connections with a body larger than this, one is read in an event-loop turn, tenants by turns. uSockets reads a
  * socket until the kernel's buffer is empty, and a fast sender keeps it full: one turn read 168 MB of forty uploads of
  * 24 MB, and took 208 ms. A turn still reads all that one sender can deliver, up to the whole body (15 to 36 ms for
- * 24 MB).
+ * 24 MB). With 1 MB here, twenty connections with bodies of 529 KB made turns of 20 to 44 ms; now of at most 15.
  */
-const PACED_BYTES = 1024 * 1024
+const PACED_BYTES = 256 * 1024
 /**
  * After a long turn they pause for this many times its length. A request of somebody else takes about five turns: with
  * ten such uploads it took 100 ms instead of 30.
@@ -55,7 +55,7 @@ export const pacedReads = (clock: Clock): FairTurns => new FairTurns({ clock, ti
 
 export const readsBudget: Budget = {
   name: 'large_reads',
-  bound: 'reads of bodies of more than 1 MiB, on `uws`',
+  bound: 'reads of bodies of more than 256 KiB, on `uws`',
   owner: 'tenant',
   each: 'by turns',
   all: `one connection in a turn of the event loop, and after a long turn a rest of ${REST_TIMES} times as long as it took`,

@@ -50,6 +50,8 @@ export const KINDS: Record<Exclude<Kind, 'control'>, string> = {
   strangers: 'tier1',
   masks: 'tier1',
 }
+/** The organization that floods when the first look at a kind was over a bound: its limits are still full. */
+const secondOf = (kind: string): string => `${kind}-again`
 /** The victim's requests per second. Its plan `benchmark` allows 100. */
 const RATE = 40
 /** One of this many of its requests has a prompt that is counted off the event loop. */
@@ -101,7 +103,8 @@ async function flood(job: Job): Promise<ChildProcess> {
 }
 
 export async function floods({ random, breaches, budgetMs, simulator, kinds }: Part): Promise<Result[]> {
-  const organizations = { victim: 'benchmark', ...KINDS }
+  const second = Object.entries(KINDS).map(([kind, plan]) => [secondOf(kind), plan] as const)
+  const organizations = { victim: 'benchmark', ...KINDS, ...Object.fromEntries(second) }
   // What is large and served would keep the victim's provider busy.
   const floodUpstream = await startUpstream()
   const begin = async () => {
@@ -115,36 +118,48 @@ export async function floods({ random, breaches, budgetMs, simulator, kinds }: P
   const results: Result[] = []
   const chosen = (Object.keys(KINDS) as (keyof typeof KINDS)[]).filter(kind => kinds.includes(kind))
   const each = budgetMs / chosen.length
+  /** A window of the victim beside a flood by this organization. */
+  const beside = async (kind: Exclude<Kind, 'control'>, organization: string, ms: number) => {
+    const name = `${PART} ${kind}`
+    await watch.look()
+    watch.reset()
+    const before = watch.resident
+    const job = { kind, url: gateway.url, key: keyOf(organization), seed: random.below(2 ** 31), ms }
+    const child = await flood(job)
+    const flooding = output(child, job.ms + 60_000)
+    const window = await victim(gateway, random, job.ms)
+    const { cases, note, internal } = JSON.parse(await flooding) as { cases: number; note: string; internal: number }
+    await watch.look()
+    const grown = (watch.peak - before) / MIB
+    if (window.served < window.sent)
+      breaches.add(name, 'victim', `${window.sent - window.served} of ${window.sent} failed`, window.refused[0])
+    if (internal > 0) breaches.add(name, 'internal', `${internal} of ${cases}`)
+    if (grown > FLOOD_MIB) breaches.add(name, 'memory', `${Math.round(grown)} MiB more`)
+    if (watch.loopMs > LOOP_MS) breaches.add(name, 'loop', `${Math.round(watch.loopMs)} ms`)
+    return { cases, note, window, p99: percentile(window.took, 0.99) }
+  }
   const control = await flood({ kind: 'control', url: gateway.url, key: '', seed: 0, ms: 2 ** 31 - 1 })
   for (const kind of random.shuffled(chosen)) {
     const name = `${PART} ${kind}`
     control.kill('SIGCONT')
     quiet.push(...(await victim(gateway, random, each / 3)).took)
     control.kill('SIGSTOP')
-    await watch.look()
-    watch.reset()
-    const before = watch.resident
-    const job = { kind, url: gateway.url, key: keyOf(kind), seed: random.below(2 ** 31), ms: (each * 2) / 3 }
-    const child = await flood(job)
-    const flooding = output(child, job.ms + 60_000)
-    const beside = await victim(gateway, random, job.ms)
-    const { cases, note, internal } = JSON.parse(await flooding) as { cases: number; note: string; internal: number }
-    await watch.look()
     const base = Math.max(P99_FLOOR_MS, percentile(quiet, 0.99))
-    const p99 = percentile(beside.took, 0.99)
-    const grown = (watch.peak - before) / MIB
-    if (beside.served < beside.sent)
-      breaches.add(name, 'victim', `${beside.sent - beside.served} of ${beside.sent} failed`, beside.refused[0])
+    const ms = (each * 2) / 3
+    let seen = await beside(kind, kind, ms)
+    // One stall of the machine of a tenth of a second is the p99 of a window of 330 requests.
+    if (seen.p99 / base > P99_RATIO) {
+      const again = await beside(kind, secondOf(kind), ms)
+      seen = { ...again, p99: Math.min(seen.p99, again.p99) }
+    }
+    const { cases, note, p99, window } = seen
     if (p99 / base > P99_RATIO)
       breaches.add(
         name,
         'p99',
-        `${(p99 / base).toFixed(2)} times`,
+        `${(p99 / base).toFixed(2)} times, and more in another window`,
         `${Math.round(percentile(quiet, 0.99))} ms without, ${Math.round(p99)} ms beside it`,
       )
-    if (internal > 0) breaches.add(name, 'internal', `${internal} of ${cases}`)
-    if (grown > FLOOD_MIB) breaches.add(name, 'memory', `${Math.round(grown)} MiB more`)
-    if (watch.loopMs > LOOP_MS) breaches.add(name, 'loop', `${Math.round(watch.loopMs)} ms`)
     results.push({
       part: name,
       cases,
@@ -152,7 +167,7 @@ export async function floods({ random, breaches, budgetMs, simulator, kinds }: P
       loopMs: watch.loopMs,
       residentMib: watch.peak / MIB,
       p99Ratio: p99 / base,
-      victim: [beside.served, beside.sent],
+      victim: [window.served, window.sent],
     })
     const after = await send(
       gateway.url,

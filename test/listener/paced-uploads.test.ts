@@ -9,7 +9,7 @@ import { type BodyOwner, pacedReads, UwsBody } from '../../http/uws/body.ts'
 
 const MIB = 1024 * 1024
 const turn = () => new Promise(resolve => setImmediate(resolve))
-const piece = () => new ArrayBuffer(MIB / 2)
+const piece = () => new ArrayBuffer(MIB / 8)
 
 const clock = new ManualClock()
 const reads = pacedReads(clock)
@@ -52,7 +52,7 @@ function upload(tenant: string, length: number | undefined) {
 test('of large uploads one is read in a turn of the event loop, tenants by turns', async () => {
   const flood = Array.from({ length: 4 }, () => upload('flood', 24 * MIB))
   for (const each of flood) each.arrives()
-  const victim = upload('victim', 2 * MIB)
+  const victim = upload('victim', MIB / 2)
   victim.arrives()
   const read: string[] = []
   for (let i = 0; i < 5; i++) {
@@ -62,7 +62,7 @@ test('of large uploads one is read in a turn of the event loop, tenants by turns
   assert.deepEqual(read, ['r----', 'r---r', 'rr--r', 'rrr-r', 'rrrrr'])
   // What the kernel already had comes although the socket is paused, and does not enter the line twice.
   for (let i = 0; i < 3; i++) victim.arrives(i === 2)
-  assert.equal(victim.length, 2 * MIB)
+  assert.equal(victim.length, MIB / 2)
   assert.deepEqual(victim.socket, ['pause', 'resume', 'pause', 'resume'], 'read on, for the next request')
   await turn()
   await turn()
@@ -77,7 +77,7 @@ test('a body without a length waits once it is large; a small one never does', a
   unknown.arrives()
   assert.deepEqual(unknown.socket, ['pause'])
   assert.ok(unknown.paused, 'the tick that keeps slow uploads alive must not resume it')
-  const small = upload('a', MIB)
+  const small = upload('a', MIB / 4)
   small.arrives()
   small.arrives(true)
   assert.deepEqual(small.socket, [])
