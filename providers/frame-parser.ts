@@ -7,6 +7,9 @@
  * (`npm run bench:frames`). Parsing each event would make the gateway's work for an event a tenth to a quarter more
  * expensive (bench/README.md).
  */
+
+import type { StreamEvent } from '../core/canon/events.ts'
+import { withPieces } from '../core/canon/joined.ts'
 import { BACKSLASH, plainEnd, QUOTE } from '../core/tools/json-text.ts'
 import { type JsonObject, parseObject } from './loose-json.ts'
 
@@ -41,6 +44,21 @@ interface Template {
   readonly member: string
 }
 
+/** Deltas that follow each other and differ in their text alone. */
+export interface Run {
+  /** The `event:` name of each of them; '' if they have none. */
+  readonly event: string
+  /** The object of one delta with all their text; valid until the next call. */
+  readonly fields: JsonObject
+  /** Where the next frame begins. */
+  readonly end: number
+  /** Passes an event that the decoder made of `fields`: as these deltas, if it has their text and nothing else. */
+  readonly push: (event: StreamEvent) => void
+}
+
+/** The lines of a frame before its JSON. */
+const HEAD = /(?:event: ?([^\n]*)\n)?data: ?(?=\{)/y
+
 /** Parses the events of one stream. */
 export class FrameParser {
   readonly #isDelta: (fields: JsonObject) => boolean
@@ -48,6 +66,9 @@ export class FrameParser {
   /** The JSON before the text of the last event that might become a template. */
   #before = ''
   #learnt = 0
+  /** What stood before the JSON of the last run, and its event name. */
+  #head = ''
+  #event = ''
 
   /**
    * @param isDelta true for events whose object the decoder neither keeps nor changes: only such an object is
@@ -60,10 +81,48 @@ export class FrameParser {
   /** The event's object, valid until the next call; undefined when the text is not a JSON object. */
   parse(data: string): JsonObject | undefined {
     const template = this.#template
-    if (template !== undefined && fill(template, data)) return template.fields
+    if (template !== undefined && fill(template, data, 0) === data.length) return template.fields
     const fields = parseObject(data)
     if (fields !== undefined && this.#learnt < MAX_LEARNT && this.#isDelta(fields)) this.#learn(data)
     return fields
+  }
+
+  /**
+   * Reads the frames from `at` on that equal the last ones but for their text: all at once, without a call for each. A
+   * stream with ten events a read then takes 0.85 of the CPU time on Chat, 0.9 to 1 on the others (bench/README.md).
+   * @param text whole lines of server-sent events, each of which ends with LF
+   * @returns undefined when the frame at `at` is another one
+   */
+  run(text: string, at: number, push: (event: StreamEvent) => void): Run | undefined {
+    const template = this.#template
+    if (template === undefined) return undefined
+    if (this.#head === '' || !text.startsWith(this.#head, at)) {
+      HEAD.lastIndex = at
+      const head = HEAD.exec(text)
+      if (head === null) return undefined
+      this.#head = copyOf(head[0])
+      this.#event = copyOf(head[1] ?? '')
+    }
+    const { fields, holder, member } = template
+    const head = this.#head
+    const pieces: string[] = []
+    let end = at
+    do {
+      const behind = fill(template, text, end + head.length)
+      if (behind === -1 || text.charCodeAt(behind) !== LF || text.charCodeAt(behind + 1) !== LF) break
+      const piece = holder[member] as string
+      if (piece === '') break
+      pieces.push(piece)
+      end = behind + 2
+    } while (text.slice(end, end + head.length) === head)
+    if (pieces.length === 0) return undefined
+    holder[member] = pieces.length === 1 ? pieces[0]! : pieces.join('')
+    return {
+      event: this.#event,
+      fields,
+      end,
+      push: pieces.length === 1 ? push : event => push(withPieces(event, pieces)),
+    }
   }
 
   #learn(data: string): void {
@@ -122,15 +181,17 @@ function templateOf(data: string, member: string, at: number): Template | undefi
 /** A copy of the text that does not keep the chunk in memory: a template lives as long as its stream. */
 const copyOf = (text: string): string => JSON.parse(JSON.stringify(text)) as string
 
+const LF = 10
+
 /**
- * Puts the text of `data` into the template's object. Returns false, and changes nothing, when `data` differs outside
- * the holes.
+ * Puts the text of the event that begins at `at` into the template's object.
+ * @returns where the event ends; -1, and nothing is changed, when it differs outside the holes
  */
-function fill({ literals, holes, holder, member }: Template, data: string): boolean {
+function fill({ literals, holes, holder, member }: Template, data: string, at: number): number {
   const first = literals[0]!
-  let at = first.length
   // Comparing a slice is faster than `startsWith`: it compares eight bytes at a time instead of one.
-  if (data.slice(0, at) !== first) return false
+  if (data.slice(at, at + first.length) !== first) return -1
+  at += first.length
   let text = ''
   for (let i = 0; i < holes.length; i++) {
     const kind = holes[i]!
@@ -140,22 +201,21 @@ function fill({ literals, holes, holder, member }: Template, data: string): bool
     const escaped = kind === 'text' && data.charCodeAt(end) === BACKSLASH
     if (escaped) end = stringEnd(data, end)
     const literal = literals[i + 1]!
-    if (end === -1 || data.slice(end, end + literal.length) !== literal) return false
+    if (end === -1 || data.slice(end, end + literal.length) !== literal) return -1
     if (kind === 'text') {
       if (end - at <= MAX_COPIED && !escaped) text = data.slice(at, end)
       else {
         try {
           text = JSON.parse(data.slice(at - 1, end + 1)) as string
         } catch {
-          return false
+          return -1
         }
       }
     }
     at = end + literal.length
   }
-  if (at !== data.length) return false
   holder[member] = text
-  return true
+  return at
 }
 
 /**

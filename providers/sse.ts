@@ -12,7 +12,7 @@
  * were split has no effect on the result.
  */
 
-import { type FrameHandler, FrameLimit, type FrameReader } from '../core/ports/dialect.ts'
+import { type FrameHandler, FrameLimit, type FrameReader, type RunHandler } from '../core/ports/dialect.ts'
 
 /** The default limit for a line, in bytes, and for an event's data, in UTF-16 units. */
 export const SSE_DEFAULT_LIMIT = 8 * 1024 * 1024
@@ -59,7 +59,7 @@ export class SseReader implements FrameReader {
    * called from `onEvent`.
    * @throws FrameLimit
    */
-  push(bytes: Uint8Array, onEvent: FrameHandler): void {
+  push(bytes: Uint8Array, onEvent: FrameHandler, onRun?: RunHandler): void {
     let chunk = Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
     if (this.#skipLf && chunk.length > 0) {
       this.#skipLf = false
@@ -82,7 +82,7 @@ export class SseReader implements FrameReader {
       this.#release()
     }
     if (complete < chunk.length) this.#keep(chunk.subarray(complete))
-    this.#lines(text, lastCr !== -1, onEvent)
+    this.#lines(text, lastCr !== -1, onEvent, onRun)
   }
 
   /** The stream has ended. Delivers an event whose last line end or blank line is missing. */
@@ -96,7 +96,7 @@ export class SseReader implements FrameReader {
   }
 
   /** @param text whole lines, each with its line end */
-  #lines(text: string, hasCr: boolean, onEvent: FrameHandler): void {
+  #lines(text: string, hasCr: boolean, onEvent: FrameHandler, onRun?: RunHandler): void {
     let at = 0
     if (!this.#started) {
       this.#started = true
@@ -104,6 +104,13 @@ export class SseReader implements FrameReader {
     }
     if (hasCr) text = text.replaceAll('\r\n', '\n').replaceAll('\r', '\n')
     while (at < text.length) {
+      if (onRun !== undefined && !this.#hasData && this.#event === '') {
+        const next = onRun(text, at)
+        if (next > at) {
+          at = next
+          continue
+        }
+      }
       const end = text.indexOf('\n', at)
       if (end === at) this.#dispatch(onEvent)
       else this.#field(text, at, end)

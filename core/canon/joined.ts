@@ -3,6 +3,7 @@
  * grammar of events.ts allows anywhere; a surface writes a frame for each of the pieces, so that the client gets the
  * provider's. An event for each of them would cost half as much again on its way (bench/README.md).
  */
+import { appendAll } from '../tools/append.ts'
 import type { StreamEvent, TextEvent } from './events.ts'
 
 /** An event of which several in a row may become one. */
@@ -61,6 +62,11 @@ export function withItemId(event: ReasoningEvent, id: string): ReasoningEvent {
   return pieces ? new JoinedReasoning(pieces, event.part, id) : { ...event, id }
 }
 
+/** A delta as the pieces that its text was joined of; any other event, or one with another text, as it is. */
+export function withPieces(event: StreamEvent, pieces: readonly string[]): StreamEvent {
+  return isDelta(event) && event.text === pieces.join('') ? joined(event, pieces) : event
+}
+
 /** Joins the events that pass, as far as they are deltas of one item. */
 export class DeltaJoiner {
   readonly #pass: (event: StreamEvent) => void
@@ -76,8 +82,10 @@ export class DeltaJoiner {
     const first = this.#first
     if (first !== null) {
       if (continues(first, event)) {
-        if (this.#pieces === null) this.#pieces = [first.text, event.text]
-        else this.#pieces.push(event.text)
+        this.#pieces ??= [...(piecesOf(first) ?? [first.text])]
+        const pieces = piecesOf(event)
+        if (pieces === null) this.#pieces.push(event.text)
+        else appendAll(this.#pieces, pieces)
         return
       }
       this.flush()

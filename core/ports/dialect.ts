@@ -162,6 +162,13 @@ export interface Decoder {
   readonly done?: boolean
   /** Reads one frame. Of server-sent events: the `event:` name ('' if it has none) and the data, lines joined by \n. */
   frame(event: string, data: string, push: (event: StreamEvent) => void): void
+  /**
+   * Reads frames of server-sent events that are deltas like the last one, all at once.
+   * @param text whole lines, each of which ends with LF
+   * @param at where a frame begins
+   * @returns where the next one begins; `at` when the frame there has to be read by `frame`
+   */
+  deltas?(text: string, at: number, push: (event: StreamEvent) => void): number
   /** Reads a whole buffered body. */
   body(text: string, push: (event: StreamEvent) => void): void
   /**
@@ -179,14 +186,18 @@ export interface Decoder {
 /** Gets one frame of a stream: its event name ('' when it has none) and its data. */
 export type FrameHandler = (event: string, data: string) => void
 
+/** Gets lines of server-sent events at whose offset a frame begins. @returns where the next frame begins, or `at` */
+export type RunHandler = (text: string, at: number) => number
+
 /** Cuts the bytes of one streamed reply into frames. */
 export interface FrameReader {
   /**
    * Reads a chunk and calls `onFrame` for each frame that it completes, in order. How the stream was cut into chunks
    * has no effect on the frames. The reader does not keep the chunk.
+   * @param onRun is asked first where frames are server-sent events, and may read some itself
    * @throws FrameFault when a frame is malformed or too long; the reader cannot be used after this error
    */
-  push(chunk: Buffer, onFrame: FrameHandler): void
+  push(chunk: Buffer, onFrame: FrameHandler, onRun?: RunHandler): void
   /** The stream has ended. Calls `onFrame` for a last frame whose end is missing. */
   end(onFrame: FrameHandler): void
 }

@@ -180,7 +180,7 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
       return
     }
     try {
-      this.#reader.push(chunk, this.#frame)
+      this.#reader.push(chunk, this.#frame, this.#run)
     } catch (error) {
       if (error instanceof FrameLimit) this.#tooLarge('an event')
       else if (error instanceof FrameFault)
@@ -291,6 +291,11 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
 
   readonly #frame = (event: string, data: string): void => {
     if (this.#state !== 'over' && !this.#decoder!.done) this.#decoder!.frame(event, data, this.#push)
+  }
+
+  readonly #run = (text: string, at: number): number => {
+    const decoder = this.#decoder!
+    return this.#state === 'over' || decoder.done || !decoder.deltas ? at : decoder.deltas(text, at, this.#push)
   }
 
   readonly #push = (event: StreamEvent): void => {

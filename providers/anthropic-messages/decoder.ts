@@ -102,6 +102,13 @@ export class MessagesDecoder implements Decoder {
     this.#event(string(fields['type']) || event, fields, push)
   }
 
+  deltas(text: string, at: number, push: Push): number {
+    const run = this.#frames.run(text, at, push)
+    if (run === undefined) return at
+    this.#event(string(run.fields['type']) || run.event, run.fields, run.push)
+    return run.end
+  }
+
   body(text: string, push: Push): void {
     if (this.#over) return
     const message = parseObject(text)

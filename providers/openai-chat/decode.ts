@@ -42,7 +42,7 @@ const BUFFERED = ['choices', '*', 'message', 'tool_calls', '*', 'function', 'arg
 
 /** Decodes one reply of Chat Completions. */
 export class ChatDecoder implements Decoder {
-  readonly #frames = new FrameParser(hasChoices)
+  readonly #frames = new FrameParser(isDelta)
   readonly #calls: Calls
   readonly #text = new SurrogateJoiner()
   /**
@@ -85,6 +85,13 @@ export class ChatDecoder implements Decoder {
     }
     keepNumbers(chunk, data, STREAMED)
     this.#chunk(chunk, 'delta', push)
+  }
+
+  deltas(text: string, at: number, push: Push): number {
+    const run = this.#frames.run(text, at, push)
+    if (run === undefined) return at
+    this.#chunk(run.fields, 'delta', run.push)
+    return run.end
   }
 
   body(text: string, push: Push): void {
@@ -251,8 +258,12 @@ export class ChatDecoder implements Decoder {
   }
 }
 
-function hasChoices(chunk: JsonObject): boolean {
-  return Array.isArray(chunk['choices'])
+/** Arguments that are objects are read again with the numbers as they were written. */
+function isDelta(chunk: JsonObject): boolean {
+  const choice = firstChoice(chunk['choices'])
+  if (!choice) return false
+  const calls = object(choice['delta'])['tool_calls']
+  return !Array.isArray(calls) || calls.every(call => typeof object(object(call)['function'])['arguments'] !== 'object')
 }
 
 /** The choice with index 0: the gateway requests one reply, so other choices are ignored. */
