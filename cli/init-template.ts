@@ -127,9 +127,11 @@ export function initTemplate({
     backends: [{ provider: ${provider}, model: ${quote(name)} }]`,
   )
   // The built-in model has a built-in web to search.
-  const searchLine = providers.every(({ name }) => name === 'simulator')
-    ? '- web-search: { provider: simulator } # its pages are made up (docs/web-search.md)'
-    : "- web-search # { provider: NAME } searches for models that can't (docs/web-search.md)"
+  const simulated = providers.every(({ name }) => name === 'simulator')
+  const search = simulated ? 'web-search: { provider: simulator }' : 'web-search'
+  const searchNote = simulated
+    ? 'its pages are made up (docs/web-search.md)'
+    : "{ provider: NAME } searches for models that can't (docs/web-search.md)"
   const adminLine = admin.open
     ? `{ listen: ${quote(admin.text)}, token: "\${${ADMIN_VARIABLE}}" } # health, metrics, dashboard; never public`
     : `${quote(admin.text)} # health, metrics, dashboard; never public`
@@ -157,7 +159,7 @@ pipelines:
     - model-access # finds the model; checks what plan and key allow
     - conversation
     - token-estimate
-    ${searchLine}
+    - ${search} # ${searchNote}
     - media # { fetch: [HOST] } fetches files for models that take no URLs (docs/media.md)
     - routing
     - admission
@@ -170,7 +172,8 @@ pipelines:
   models: [auth, models, header-stamp]
   usage: [auth, own-usage, header-stamp] # what the caller used
   limits: [auth, own-limits, header-stamp] # and what it may use
-  quote: [auth, validation, model-access, conversation, compaction, token-estimate, routing, quote, header-stamp] # what a request would cost
+  quote: # what a request would cost; web-search and media as above
+    [auth, validation, model-access, conversation, compaction, token-estimate, ${simulated ? `{ ${search} }` : search}, media, routing, quote, header-stamp]
 
 routes:
   - { match: POST /v1/responses, surface: responses, pipeline: completions }

@@ -2,9 +2,9 @@ import { asGatewayError } from '../core/canon/errors.ts'
 import { countedOf } from '../core/canon/limits.ts'
 import { exposure, formatUsd, priceUsed, ratesAt } from '../core/canon/money.ts'
 import { answer, conversation, definePlugin, type Exchange, estimate, type Reply } from '../core/plugin.ts'
-import type { Store } from '../core/ports/store.ts'
+import type { Cell, Store } from '../core/ports/store.ts'
 import { count, object } from '../core/tools/vocabulary.ts'
-import { type CellSet, cellsFor } from './admission/cells.ts'
+import { type CellSet, cellsFor, scaledDown, scaleFactor } from './admission/cells.ts'
 import { counting } from './admission/counting.ts'
 import { denied } from './admission/denials.ts'
 import { type Need, needOf } from './admission/need.ts'
@@ -31,7 +31,7 @@ export const quote = definePlugin({
   uses: ['platform'],
   create({ output_reserve }, { store, config, shared }) {
     const platform = platformOf(shared)
-    const { max_concurrent_requests } = config.platform
+    const { max_concurrent_requests, scale_limits_above } = config.platform
     const sets = new WeakMap<Identity, Map<string, CellSet>>()
 
     function setOf(caller: Identity, id: string): CellSet {
@@ -49,9 +49,11 @@ export const quote = definePlugin({
         const set = setOf(x.get(identity), x.get(model).id)
         const need = needOf(x, set, output_reserve)
         const full = platform.running >= max_concurrent_requests ? platformFull() : undefined
+        const factor = scaleFactor(platform.running / max_concurrent_requests, scale_limits_above)
+        const cells = factor < 1 ? scaledDown(set, factor) : set.cells
         if ('kind' in need) x.reply(quoteOf(x, null, null, need))
         else
-          lookAt(store, x, set, need, full).then(
+          lookAt(store, x, set, cells, need, full).then(
             reply => x.reply(reply),
             error => x.fail(asGatewayError(error)),
           )
@@ -61,9 +63,15 @@ export const quote = definePlugin({
   },
 })
 
-/** What the limits say of it. Nothing is taken. */
-async function lookAt(store: Store, x: Exchange, set: CellSet, need: Need, full: Reply | undefined): Promise<Reply> {
-  const { cells, spendCells } = set
+/** What the limits say of it. Nothing is taken. @param cells those of `set`, lowered while the platform is under load */
+async function lookAt(
+  store: Store,
+  x: Exchange,
+  { cells: usual, spendCells }: CellSet,
+  cells: readonly Cell[],
+  need: Need,
+  full: Reply | undefined,
+): Promise<Reply> {
   const { input, price, cap, reserve, own, besides, costOf } = need
   const org = x.get(identity).organization.id
   const now = x.clock.now()
@@ -73,7 +81,7 @@ async function lookAt(store: Store, x: Exchange, set: CellSet, need: Need, full:
   const cost = costOf(output === Number.POSITIVE_INFINITY ? cap.reserve : output)
   const amounts = cells.map(({ dimension }) => countedOf(dimension).reserve(input, reserve, cost, x.get(conversation)))
   const denial = full ? null : await store.limits.wouldDeny({ org, cells, amounts, now })
-  return quoteOf(x, need, output, full ?? (denial ? denied(cells, amounts, denial, now) : undefined))
+  return quoteOf(x, need, output, full ?? (denial ? denied(cells, amounts, denial, now, { full: usual }) : undefined))
 }
 
 /**

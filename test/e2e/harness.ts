@@ -106,7 +106,7 @@ pipelines:
   models: [auth, models, header-stamp]
   usage: [auth, own-usage, header-stamp]
   limits: [auth, own-limits, header-stamp]
-  quote: [auth, validation, model-access, conversation, compaction, token-estimate, routing, quote, header-stamp]
+  quote: [auth, validation, model-access, conversation, compaction, token-estimate, ${entry('web-search')}, ${entry('media')}, routing, quote, header-stamp]
 routes:
   - { match: POST /v1/responses, surface: responses, pipeline: completions }
   - { match: POST /v1/responses/compact, surface: compact, pipeline: completions }

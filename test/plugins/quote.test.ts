@@ -8,6 +8,7 @@ import { quote as quotePlugin } from '../../plugins/quote.ts'
 import { identity, model } from '../../plugins/shared/slots.ts'
 import { plainConversation, runPlugin } from '../../plugins/testing.ts'
 import { startGateway, type TestGateway } from '../e2e/harness.ts'
+import { eventually } from '../eventually.ts'
 import { caller, gatewayOf, memoryStore, modelOf, platformOf } from './kit.ts'
 
 const PRICES: Record<string, string> = {
@@ -88,8 +89,92 @@ test('a quote and the bill of the same request at its cap agree to the nano-doll
         if (row!.output < cap || row!.cached > 0) continue
         assert.equal(nano(json.cost.most), row!.cost, `${surface} ${model} ${words}`)
         reached++
+        // Without the header all of the output is billed, what the provider wrote beyond the cap included.
+        const { row: unbound } = await send(surface, body)
+        if (unbound!.cached > 0) continue
+        const more = (unbound!.output - cap) * nano(json.cost.price?.output_per_million ?? '0') * 1e-6
+        assert.equal(unbound!.cost, Math.round(nano(json.cost.most) + more), `${surface} ${model} ${words}`)
       }
   assert.ok(reached >= 6, String(reached))
+})
+
+test('where writing to a cache costs more than reading anew, the most is as if all of the prompt were written', async () => {
+  const { json } = await quote('messages', bodyOf('messages', 'caches', 30, 20))
+  assert.equal(nano(json.cost.most), json.input_tokens * 1250 + 20 * 2000)
+})
+
+test('what the pipeline of completions serves is quoted: searches of the gateway, and files that it fetches', async () => {
+  const other = await startGateway({
+    plugins: { 'web-search': '{ provider: simulator }', media: '{ fetch: [localhost] }' },
+  })
+  try {
+    const cases: [path: string, body: object][] = [
+      ['/v1/responses', { model: 'eb1-preview', input: 'news', tools: [{ type: 'web_search' }], store: false }],
+      [
+        '/v1/messages',
+        {
+          model: 'eb1-preview',
+          max_tokens: 20,
+          messages: [{ role: 'user', content: 'news' }],
+          tools: [{ type: 'web_search_20250305', name: 'web_search' }],
+        },
+      ],
+    ]
+    for (const [path, body] of cases) {
+      const quoted = await other.post(`${path}/quote`, body)
+      const json = (await quoted.json()) as any
+      assert.deepEqual([quoted.status, json.admitted], [200, true], JSON.stringify(json))
+      const sent = await other.post(path, body)
+      assert.equal(sent.status, 200, await sent.text())
+    }
+    // A private address is not fetched from, and the model of this name takes no URLs.
+    const picture = { type: 'image_url', image_url: { url: 'https://localhost/a.png' } }
+    const body = {
+      model: 'eb1-frontier-preview',
+      messages: [{ role: 'user', content: [{ type: 'text', text: 'what' }, picture] }],
+    }
+    const [quoted, sent] = await Promise.all(
+      ['/quote', ''].map(async more => (await other.post(`/v1/chat/completions${more}`, body)).json() as any),
+    )
+    assert.match(quoted.error.message, /fetch/)
+    assert.equal(quoted.error.message, sent.error.message)
+  } finally {
+    await other.close()
+  }
+})
+
+test('a quote knows of limits that are lowered while the platform is under load', async () => {
+  const other = await startGateway({
+    organization: '    limits: { tokens_per_minute: 20000 }',
+    extra: 'platform: { max_concurrent_requests: 10, scale_limits_above: 0.1 }',
+  })
+  const held = new AbortController()
+  try {
+    const running = Array.from({ length: 8 }, () =>
+      fetch(`${other.url}/v1/chat/completions`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', authorization: 'Bearer sk-other-0001-secret' },
+        body: JSON.stringify({
+          model: 'eb1-preview',
+          messages: [{ role: 'user', content: '[[sim: delay 120s]] hi' }],
+        }),
+        signal: held.signal,
+      }).catch(() => {}),
+    )
+    await eventually(() => other.simulator.requests.length === 8)
+    const body = { model: 'eb1-preview', messages: [{ role: 'user', content: 'hi' }], max_completion_tokens: 10_000 }
+    const quoted = (await (await other.post('/v1/chat/completions/quote', body)).json()) as any
+    const refused = await other.post('/v1/chat/completions', body)
+    const { error } = (await refused.json()) as any
+    assert.equal(refused.status, 429)
+    assert.deepEqual([quoted.admitted, quoted.refusal.code], [false, error.code])
+    assert.equal(quoted.refusal.message, error.message)
+    held.abort()
+    await Promise.all(running)
+  } finally {
+    held.abort()
+    await other.close()
+  }
 })
 
 test('/v1/quote answers as the path of the API whose request it got', async () => {
