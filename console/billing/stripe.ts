@@ -69,13 +69,13 @@ function signedEvent(config: StripeConfig, signature: string, body: Buffer, now:
 }
 
 /** Adds a row, and what it says of the customer, in one step. */
-export function takeRow(
+export async function takeRow(
   db: Database,
   row: PaymentTable,
   named: string | null,
   now: number,
 ): Promise<{ organization: string | null; fresh: boolean }> {
-  return db.transaction().execute(async step => {
+  const taken = await db.transaction().execute(async step => {
     // An id that the console does not have is somebody else's word, or that of another console.
     const known =
       named === null
@@ -89,9 +89,16 @@ export function takeRow(
       ...row,
       organization: row.kind === 'settled' ? organization : (known?.id ?? null),
     })
-    if (organization !== null && fresh) await needsLook(step, organization, now)
+    // An event that comes again may do so because the console was killed after this step, before what is below.
+    if (organization !== null) await needsLook(step, organization, now)
     return { organization, fresh }
   })
+  if (taken.organization !== null) return taken
+  // PostgreSQL does not show this step what another one commits meanwhile: the payment of a refund, or whose customer
+  // it is. Either that one is there now, or it ends after this row is there, and counts it.
+  const organization = await organizationOf(db, { ...row, organization: null })
+  if (organization !== null) await needsLook(db, organization, now)
+  return { ...taken, organization }
 }
 
 const idOf = (value: string | { id: string } | null | undefined): string | null =>

@@ -4,11 +4,14 @@
  */
 import assert from 'node:assert/strict'
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test'
+import pg from 'pg'
+import type Stripe from 'stripe'
 import { eventually } from '../../test/eventually.ts'
 import { PostgresServer, skipWithoutPostgres } from '../../test/stores/postgres-server.ts'
 import { meterUsage } from '../billing/meters.ts'
 import { lookAgain, settle, settleDue } from '../billing/moves.ts'
 import { recordPayment } from '../billing/payments.ts'
+import { rowOf } from '../billing/stripe.ts'
 import { underLease } from '../db/lease.ts'
 import type { Mail } from '../mail.ts'
 import { lookAtKeys, warningOf } from '../notices/keys.ts'
@@ -281,6 +284,53 @@ describe('two consoles on one PostgreSQL', { skip: skipWithoutPostgres }, () => 
     assert.equal(await take('x', 900, 'three'), 'one')
     assert.equal(await take('y', 1900, 'four'), 'three')
     assert.equal(await take('x', 1950, 'five'), null)
+  })
+
+  // The refund of a payment that was committed while the refund was being written down was nobody's, and nobody looked
+  // at the payment's organization again: the tier stayed.
+  test('a refund that is written down while its payment is takes the tier back', async () => {
+    const { db } = a.console.parts
+    const created = { created: 0, creator: null, deleted: null }
+    await db
+      .insertInto('organization')
+      .values({ id: 'elm', name: 'Elm', ...created })
+      .execute()
+    const becomes = (plan: string) =>
+      eventually(async () => {
+        await both(settleDue)
+        return plans.get('elm') === plan && (await db.selectFrom('billing_work').selectAll().execute()).length === 0
+      })
+    // Refunds wait for this lock when they have looked for their payment.
+    const lock = new pg.Client(server.url())
+    await lock.connect()
+    try {
+      await lock.query('SELECT pg_advisory_lock(1)')
+      await lock.query(`CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql
+        AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NEW; END'`)
+      await lock.query(`CREATE TRIGGER wait BEFORE INSERT ON payment
+        FOR EACH ROW WHEN (NEW.kind = 'refund') EXECUTE FUNCTION wait()`)
+      const refund = deliver(a.url, stripe.refunded('re_elm', 'pi_elm', 500), sign)
+      const waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+      await eventually(async () => (await lock.query(waiting)).rowCount === 1)
+      const paid = stripe.paid('pi_elm', 500, { metadata: { organization: 'elm' } })
+      assert.equal((await deliver(b.url, paid, sign)).body.counted, true)
+      await becomes('tier1')
+      await lock.query('SELECT pg_advisory_unlock(1)')
+      assert.deepEqual((await refund).body, { received: true, counted: true, repeated: false })
+      await becomes('free')
+      await lock.query('DROP TRIGGER wait ON payment')
+    } finally {
+      await lock.end()
+    }
+
+    // A console that was killed between the row and the look gets the event again, since it did not answer.
+    await db.updateTable('hold').set({ ended: clock }).execute()
+    await deliver(a.url, stripe.paid('pi_elm_2', 500, { metadata: { organization: 'elm' } }), sign)
+    await becomes('tier1')
+    const event = stripe.refunded('re_elm_2', 'pi_elm_2', 500)
+    await recordPayment(db, rowOf(event as unknown as Stripe.Event, clock)!)
+    assert.deepEqual((await deliver(b.url, event, sign)).body, { received: true, counted: true, repeated: true })
+    await becomes('free')
   })
 
   test('rows of payments are never changed on PostgreSQL, either', async () => {
