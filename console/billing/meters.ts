@@ -228,30 +228,36 @@ async function sendMetered(parts: Parts, config: StripeConfig): Promise<void> {
 }
 
 async function sendOne({ db, now, tell }: Parts, stripe: Stripe, id: string): Promise<void> {
+  const at = now()
   const row = await db
     .updateTable('metered')
-    .set(eb => ({ due: now() + CLAIM_MS, tried: eb.fn.coalesce('tried', eb.val(now())) }))
+    .set(eb => ({ due: at + CLAIM_MS, tried: eb.fn.coalesce('tried', eb.val(at)) }))
     .where('id', '=', id)
     .where('sent', 'is', null)
-    .where('due', '<=', now())
+    .where('due', '<=', at)
     .returningAll()
     .executeTakeFirst()
   if (!row) return
-  const { customer, event_name, amount, hour } = row
+  const { customer, event_name, amount, hour, tried } = row
   const set = (values: Partial<MeteredTable>) => db.updateTable('metered').set(values).where('id', '=', id).execute()
   try {
-    await stripe.billing.meterEvents.create({
-      ...{ event_name, identifier: id, payload: { stripe_customer_id: customer, value: String(amount) } },
-      // The last second of the hour: an invoice of a month has all of its hours.
-      timestamp: (hour + HOUR) / 1000 - 1,
-    })
+    await stripe.billing.meterEvents.create(
+      {
+        ...{ event_name, identifier: id, payload: { stripe_customer_id: customer, value: String(amount) } },
+        // The last second of the hour: an invoice of a month has all of its hours.
+        timestamp: (hour + HOUR) / 1000 - 1,
+      },
+      // A second try of the library would hide that the first one had no answer.
+      { maxNetworkRetries: 0 },
+    )
     await set({ sent: now(), fault: null })
   } catch (error) {
     if (isKnown(error, id)) return void (await set({ sent: now(), fault: null }))
     const { message } = error as Error
-    // An answer that refuses says that Stripe does not have it.
+    // An answer that refuses says that this attempt left nothing at Stripe. An attempt before, which had no answer, may
+    // have: it stays unsure.
     const refused = error instanceof Stripe.errors.StripeInvalidRequestError
-    await set({ due: now() + RETRY_MS, fault: message, ...(refused && { tried: null }) })
+    await set({ due: now() + RETRY_MS, fault: message, ...(refused && tried === at && { tried: null }) })
     tell(`usage ${id} could not be sent to Stripe: ${message}`)
   }
 }

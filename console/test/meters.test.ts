@@ -364,6 +364,46 @@ test('what got no answer for a day is not sent again by itself: staff decides', 
   )
 })
 
+// A refusal made the console forget that an attempt before it had no answer. When Stripe took events again, and had
+// forgotten the identifier, the event was billed a second time.
+test('a refusal after an attempt without an answer does not say that Stripe has nothing', async () => {
+  const uses: Use[] = [{ organization: 'oak', model: 'm', hour: T0, cost_usd: '1', output: 3 }]
+  await withConsole(
+    () => uses,
+    async (c, clock) => {
+      const { parts } = c.console
+      await addOrganizations(parts.db, ['oak'])
+      const set = (values: { sent?: null; event_name?: string }) =>
+        parts.db.updateTable('metered').set(values).execute()
+      const tried = async () => (await parts.db.selectFrom('metered').select('tried').executeTakeFirstOrThrow()).tried
+      clock.now = T0 + 2 * HOUR
+      // As after a kill -9 between Stripe's answer and the note of it.
+      await meterUsage(parts)
+      const [first] = stripe.taken.keys()
+      await set({ sent: null, event_name: 'no_such_meter' })
+      const sent = clock.now
+      clock.now += HOUR / 2
+      await meterUsage(parts)
+      assert.match(c.lines.at(-1)!, /No active meter found/)
+      assert.equal(await tried(), sent)
+      // Two days later the meter is there again, and Stripe has forgotten the identifier.
+      clock.now += 48 * HOUR
+      stripe.taken.clear()
+      await set({ event_name: 'tokens' })
+      await meterUsage(parts)
+      assert.equal(stripe.taken.size, 0)
+      const staff = await c.person('staff@example.com', { staff: true })
+      assert.match((await staff.get('/staff/billing')).body, /Usage that Stripe may have/)
+      // What staff sends once more is an attempt of its own: its refusal is the last word.
+      await set({ event_name: 'no_such_meter' })
+      await staff.post(`/staff/billing/metered/${first}/again`)
+      await meterUsage(parts)
+      assert.equal(await tried(), null)
+    },
+    { meters: ', meters: [{ event_name: tokens, value: output }]' },
+  )
+})
+
 test('an answer of too many groups is asked for in parts, and in one hour by organization', async () => {
   const uses = ['ash', 'elm', 'none'].flatMap(organization =>
     [0, 1, 2].map(n => ({ organization, model: 'm', hour: T0 + n * HOUR, cost_usd: '0', output: n + 1 })),
