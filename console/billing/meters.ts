@@ -208,6 +208,15 @@ export const unsureMetered = (db: Database, now: number) =>
     .where('sent', 'is', null)
     .where('tried', '<', now - KNOWN_MS)
 
+/** Events that wait because of what Stripe, or the way to it, said to the last attempt. */
+export const failingMetered = (db: Database, now: number) =>
+  db
+    .selectFrom('metered')
+    .selectAll()
+    .where('sent', 'is', null)
+    .where('fault', 'is not', null)
+    .where(eb => eb.or([eb('tried', 'is', null), eb('tried', '>=', now - KNOWN_MS)]))
+
 async function sendMetered(parts: Parts, config: StripeConfig): Promise<void> {
   const { db, now } = parts
   const stripe = stripeOf(config)

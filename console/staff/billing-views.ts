@@ -90,6 +90,23 @@ export const notKnown = (visit: PersonVisit, unsure: readonly Selectable<Metered
       ]),
     )}</section>`
 
+export const notTaken = (refused: readonly Selectable<MeteredTable>[]): Html =>
+  html`<section><h2>Usage that Stripe does not take</h2>
+    <p>It is sent again every minute, until it is taken. Mend at Stripe what it says; it takes usage of the last 35
+      days.</p>
+    ${table(
+      'Usage that Stripe does not take',
+      ['Organization', 'Customer', 'Meter', 'Hour', '#Amount', 'What it said'],
+      refused.map(({ organization, customer, event_name, hour, amount, fault }) => [
+        link(organization),
+        html`<code>${customer}</code>`,
+        event_name,
+        time(hour),
+        String(amount),
+        fault ?? '',
+      ]),
+    )}</section>`
+
 export const nobodys = (visit: PersonVisit, lost: readonly Payment[]): Html =>
   html`<section><h2>Payments of nobody</h2>
     <p>Say whose customer it is, and all of its payments count. A payment without a customer is written by hand,

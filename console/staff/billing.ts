@@ -1,7 +1,7 @@
 /** Staff: reviews, holds, payments by hand, and what could not be carried out. */
 import { html } from 'hono/html'
 import { centsOf, usdOf } from '../billing/config.ts'
-import { sumsByHour, unsureMetered } from '../billing/meters.ts'
+import { failingMetered, sumsByHour, unsureMetered } from '../billing/meters.ts'
 import { decideReview, liftHold, needsLook, setHold, settle, standingOf } from '../billing/moves.ts'
 import { bindCustomer, COUNTED_CURRENCY, recordPayment } from '../billing/payments.ts'
 import { note } from '../people/events.ts'
@@ -16,6 +16,7 @@ import {
   holdsTable,
   nobodys,
   notKnown,
+  notTaken,
   paymentForm,
   reviewsTable,
   SHOWN,
@@ -46,7 +47,7 @@ export const staffBilling: Page = {
 async function show(visit: PersonVisit): Promise<Answer> {
   const { db, parts, now } = visit
   const { tiers } = parts.config
-  const [reviews, holds, lost, work, unsure] = await Promise.all([
+  const [reviews, holds, lost, work, unsure, refused] = await Promise.all([
     db
       .selectFrom('review')
       .selectAll()
@@ -58,6 +59,7 @@ async function show(visit: PersonVisit): Promise<Answer> {
     placeless(visit),
     db.selectFrom('billing_work').selectAll().where('fault', 'is not', null).orderBy('due').limit(SHOWN).execute(),
     unsureMetered(db, now).limit(SHOWN).execute(),
+    failingMetered(db, now).orderBy('hour').limit(SHOWN).execute(),
   ])
   const counted = await Promise.all(reviews.map(({ organization }) => standingOf(db, organization)))
   return page(
@@ -72,6 +74,7 @@ async function show(visit: PersonVisit): Promise<Answer> {
       <section><h2>Holds</h2>${holdsTable(visit, holds)}</section>
       ${work.length > 0 ? failing(work) : ''}
       ${unsure.length > 0 ? notKnown(visit, unsure) : ''}
+      ${refused.length > 0 ? notTaken(refused) : ''}
       ${lost.length > 0 ? nobodys(visit, lost) : ''}
       ${paymentForm(visit)}${holdForm(visit)}${usageForm(visit)}`,
   )

@@ -327,10 +327,19 @@ test('a meter that Stripe does not have is told to staff, and its events wait', 
       await meterUsage(parts)
       assert.equal(stripe.taken.size, 0)
       assert.match(c.lines.join('\n'), /could not be sent to Stripe: No active meter found/)
-      // A refusal is an answer: nothing is unsure after days.
+      // A refusal is an answer: nothing is unsure after days. It waits, and staff sees why.
       clock.now += 30 * HOUR
       const staff = await c.person('staff@example.com', { staff: true })
-      assert.ok(!(await staff.get('/staff/billing')).body.includes('Usage that Stripe may have'))
+      const page = (await staff.get('/staff/billing')).body
+      assert.ok(!page.includes('Usage that Stripe may have'))
+      const list = page.slice(page.indexOf('<h2>Usage that Stripe does not take</h2>'))
+      for (const words of ['oak', 'cus_oak', 'no_such_meter', 'No active meter found for event name no_such_meter'])
+        assert.ok(list.includes(words), words)
+      // When the meter is there it is sent by itself, and is listed no longer.
+      await parts.db.updateTable('metered').set({ event_name: 'tokens' }).execute()
+      await meterUsage(parts)
+      assert.deepEqual(Object.values(sums(stripe.taken.values())), [3])
+      assert.ok(!(await staff.get('/staff/billing')).body.includes('Usage that Stripe does not take'))
     },
     { meters: ', meters: [{ event_name: no_such_meter, value: output }]' },
   )
