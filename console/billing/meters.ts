@@ -73,10 +73,26 @@ async function readUsage(parts: Parts, stripe: StripeConfig, text: string): Prom
   const newDay = Math.floor(until / DAY) > Math.floor(state.read / DAY)
   const late = newDay ? now - LATE_MS : state.read - SOON_MS
   const since = Math.max(state.from, Math.min(state.read, late), now - OLDEST_MS)
-  const modes = new Map<string, Promise<string>>()
-  for (let at = hourOf(since); at < until; at += DAY)
-    await writeDown(parts, stripe, modes, at, Math.min(at + DAY, until))
+  const run: Run = { modes: new Map(), failed: new Map() }
+  for (let at = hourOf(since); at < until; at += DAY) await writeDown(parts, stripe, run, at, Math.min(at + DAY, until))
+  // These hours are read again until all of it is written down; what is written down stays.
+  if (run.failed.size > 0) throw new Error(faultOf(run.failed))
   return JSON.stringify({ ...state, read: until } satisfies State)
+}
+
+/** What one reading learns of organizations: how they pay, and why their usage could not be written down. */
+interface Run {
+  modes: Map<string, Promise<string>>
+  failed: Map<string, Error>
+}
+
+const NAMED = 5
+
+function faultOf(failed: ReadonlyMap<string, Error>): string {
+  const more = failed.size > NAMED ? ` and of ${failed.size - NAMED} more` : ''
+  const named = [...failed].slice(0, NAMED)
+  const why = named[0]![1].message
+  return `usage of ${named.map(([id]) => id).join(', ')}${more} is not written down for Stripe: ${why}`
 }
 
 const GROUPS = 'hour,organization,model'
@@ -127,7 +143,7 @@ const usageOf = (staff: StaffGateway, id: string, query: Record<string, string>)
 async function writeDown(
   parts: Parts,
   stripe: StripeConfig,
-  modes: Map<string, Promise<string>>,
+  { modes, failed }: Run,
   since: number,
   until: number,
 ): Promise<void> {
@@ -140,7 +156,8 @@ async function writeDown(
     const name = [organization, model, hour, event_name].join('\n')
     known.set(name, Math.max(known.get(name) ?? 0, total))
   }
-  for (const sum of sums) {
+  let wrote = false
+  const writeSum = async (sum: Sum): Promise<void> => {
     const { organization, model } = sum
     const hour = Date.parse(sum.hour)
     for (const { event_name, value } of stripe.meters) {
@@ -156,10 +173,15 @@ async function writeDown(
         ...{ event_name, amount: total - before, total, created: now(), tried: null, due: now() },
         ...{ sent: customer === '' ? now() : null, fault: null },
       })
+      wrote = true
     }
   }
-  if (sums.length > 0)
-    tell(`usage of ${new Date(since).toISOString()} and the hours after it is written down for Stripe`)
+  for (const sum of sums) {
+    const { organization } = sum
+    // What cannot be found out of one organization keeps no other one off the bill. It is asked for once.
+    if (!failed.has(organization)) await writeSum(sum).catch((error: Error) => void failed.set(organization, error))
+  }
+  if (wrote) tell(`usage of ${new Date(since).toISOString()} and the hours after it is written down for Stripe`)
 }
 
 function keep<T>(map: Map<string, T>, name: string, value: T): T {

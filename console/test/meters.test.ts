@@ -224,6 +224,7 @@ async function withConsole(
   const clock = { now: T0 }
   stripe.taken.clear()
   stripe.before = stripe.after = () => false
+  stripe.makes = () => true
   answer = gatewayOf(uses, billing)
   const c = await startConsole(
     { url: 'http://127.0.0.1:1', gateway: { adminAddress: admin.url } },
@@ -410,6 +411,47 @@ test('a refusal after an attempt without an answer does not say that Stripe has 
       assert.equal(await tried(), null)
     },
     { meters: ', meters: [{ event_name: tokens, value: output }]' },
+  )
+})
+
+// The first organization of which the gateway or Stripe gave no answer kept the usage of all behind it off the bill.
+test('an organization that nothing can be found out of keeps no other one waiting, and is not left out', async () => {
+  const uses = ['ash', 'elm', 'yew'].flatMap(organization =>
+    [0, 26].map(n => ({ organization, model: 'm', hour: T0 + n * HOUR, cost_usd: '0', output: n + 1 })),
+  )
+  await withConsole(
+    () => uses,
+    async (c, clock) => {
+      const { parts } = c.console
+      await addOrganizations(parts.db, ['ash', 'elm', 'yew'])
+      const normal = answer
+      answer = question =>
+        question.path === 'organizations/ash'
+          ? { error: { code: 'invalid', message: 'no such plan' } }
+          : normal(question)
+      // Stripe makes no customer for this one.
+      await parts.db.deleteFrom('customer').where('organization', '=', 'yew').execute()
+      stripe.makes = () => false
+      clock.now = T0 + 28 * HOUR
+      await assert.rejects(
+        meterUsage(parts),
+        /^Error: usage of ash, yew is not written down for Stripe: .*no such plan/,
+      )
+      const ofElm = expected(uses.filter(({ organization }) => organization === 'elm'))
+      const taken = (wanted: Record<string, number>) =>
+        assert.deepEqual(
+          sums(stripe.taken.values()),
+          Object.fromEntries(Object.entries(wanted).filter(([, value]) => value > 0)),
+        )
+      taken(ofElm)
+      answer = normal
+      stripe.makes = () => true
+      await parts.db.insertInto('customer').values({ customer: 'cus_yew', organization: 'yew', created: 0 }).execute()
+      await meterUsage(parts)
+      taken(expected(uses))
+      // What was written down at first was not sent again.
+      assert.equal(stripe.taken.size, 6)
+    },
   )
 })
 

@@ -25,6 +25,8 @@ export class StripeStandIn {
   /** Called with each meter event, before or after it is taken and before it is answered. `true` answers nothing. */
   before: (event: MeterEvent) => boolean | Promise<boolean> = () => false
   after: (event: MeterEvent) => boolean | Promise<boolean> = () => false
+  /** Whether a thing of this path, as `/v1/customers`, is made; what is not is refused. */
+  makes: (path: string) => boolean = () => true
   #events = 0
   readonly #kept = new Map<string, unknown>()
   readonly #server = createServer((request, response) => void this.#answer(request, response))
@@ -116,6 +118,7 @@ export class StripeStandIn {
 
   #make(path: string, body: URLSearchParams): unknown {
     const id = this.asked.length
+    if (!this.makes(path)) return null
     if (path === '/v1/customers')
       return { id: `cus_${id}`, object: 'customer', metadata: { organization: body.get('metadata[organization]') } }
     if (path === '/v1/billing_portal/sessions')
