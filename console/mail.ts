@@ -19,6 +19,11 @@ export interface Mailer {
   close(): Promise<void>
 }
 
+/**
+ * The longest that one attempt takes, from the look-up of the server's name to its last answer. The library bounds the
+ * silence between two answers alone, and by ten minutes.
+ */
+export const ATTEMPT_MS = 90_000
 const ATTEMPTS = 3
 const PAUSE_MS = 5000
 
@@ -31,12 +36,18 @@ export function mailer(
     return { send: print, deliver: async mail => print(mail), close: async () => {} }
   }
   const transport = createTransport(smtp, { from })
+  const attemptOnce = async (mail: Mail): Promise<void> => {
+    const signal = AbortSignal.timeout(ATTEMPT_MS)
+    await transport.sendMail({ ...mail, signal }).catch(error => {
+      throw signal.aborted ? new Error(`the mail server had not taken it after ${ATTEMPT_MS / 1000} s`) : error
+    })
+  }
   const running = new Set<Promise<void>>()
   let closed = false
   const send = async (mail: Mail): Promise<void> => {
     for (let attempt = 1; ; attempt++) {
       try {
-        await transport.sendMail(mail)
+        await attemptOnce(mail)
         return
       } catch (error) {
         tell(`mail "${mail.subject}" could not be sent (attempt ${attempt}): ${(error as Error).message}`)
@@ -50,9 +61,7 @@ export function mailer(
       const sent = send(mail).finally(() => running.delete(sent))
       running.add(sent)
     },
-    async deliver(mail) {
-      await transport.sendMail(mail)
-    },
+    deliver: attemptOnce,
     async close() {
       closed = true
       await Promise.all(running)

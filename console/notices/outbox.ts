@@ -1,10 +1,12 @@
 /**
  * Mails that are sent once. A row is made where the thing happens, in the same transaction, and its id says what it is
  * about, so that two consoles make one. Then it is sent, and sent again until the mail server takes it. A console that
- * is killed between the server's word and the note of it sends that mail a second time; it has the same Message-ID.
+ * is killed between the server's word and the note of it, or does not get that word, sends that mail a second time; it
+ * has the same Message-ID.
  */
 import { createHash } from 'node:crypto'
 import type { Database } from '../db/tables.ts'
+import { ATTEMPT_MS } from '../mail.ts'
 import type { Right } from '../people/roles.ts'
 import { mayDo } from '../people/roles.ts'
 import type { Parts } from '../web/visit.ts'
@@ -67,8 +69,8 @@ export async function tellStaff(db: Database, mail: NoticeMail, now: number) {
 }
 
 const AT_ONCE = 20
-/** How long a console has for one mail before another tries. */
-const CLAIM_MS = 120_000
+/** How long a console has for one mail before another tries: its attempt is over by then, whatever the server does. */
+export const CLAIM_MS = ATTEMPT_MS + 30_000
 const PAUSE_MS = 30_000
 const LONGEST_PAUSE_MS = 3_600_000
 /** About a day. */
