@@ -4,10 +4,11 @@
  */
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
+import { sql } from 'kysely'
 import { eventually } from '../../test/eventually.ts'
 import { freePort } from '../../test/ports.ts'
 import { meterUsage } from '../billing/meters.ts'
@@ -451,6 +452,51 @@ test('an organization that nothing can be found out of keeps no other one waitin
       taken(expected(uses))
       // What was written down at first was not sent again.
       assert.equal(stripe.taken.size, 6)
+    },
+  )
+})
+
+// A database of a week ago sent each hour again of which Stripe had forgotten the identifier.
+test('a restored backup bills nothing twice when the operator does what docs/console.md says', async () => {
+  const page = readFileSync(join(import.meta.dirname, '../../docs/console.md'), 'utf8')
+  const statements = [...page.matchAll(/`((?:DELETE FROM|UPDATE) [^`]+)`/g)].map(([, text]) => text!)
+  assert.equal(statements.length, 2)
+  const use = (n: number): Use => ({
+    organization: 'oak',
+    model: 'm',
+    hour: T0 + n * HOUR,
+    cost_usd: '0',
+    output: n + 1,
+  })
+  let uses = [use(0), use(1)]
+  await withConsole(
+    () => uses,
+    async (c, clock) => {
+      const { db } = c.console.parts
+      await addOrganizations(db, ['oak'])
+      clock.now = T0 + 3 * HOUR
+      await meterUsage(c.console.parts)
+      assert.equal(stripe.taken.size, 2)
+      // The backup has one of them written down, and knows nothing of the other.
+      const state = JSON.stringify({ from: T0, read: T0 + HOUR })
+      await db.updateTable('lease').set({ state }).where('name', '=', 'meters').execute()
+      await db
+        .deleteFrom('metered')
+        .where('hour', '=', T0 + HOUR)
+        .execute()
+      await db.updateTable('metered').set({ sent: null, tried: null, due: 0 }).execute()
+      stripe.taken.clear()
+
+      clock.now = T0 + 7 * 24 * HOUR
+      uses = [use(0), use(1), use(7 * 24)]
+      for (const statement of statements) await sql.raw(statement).execute(db)
+      await meterUsage(c.console.parts)
+      assert.equal(stripe.taken.size, 0)
+      const staff = await c.person('staff@example.com', { staff: true })
+      assert.match((await staff.get('/staff/billing')).body, /Usage that Stripe may have/)
+      clock.now += 2 * HOUR
+      await meterUsage(c.console.parts)
+      assert.deepEqual(sums(stripe.taken.values()), { [`cus_oak tokens ${T0 / 1000 + 7 * 86_400 + 3599}`]: 7 * 24 + 1 })
     },
   )
 })
