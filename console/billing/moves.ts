@@ -16,7 +16,7 @@ import type { Parts } from '../web/visit.ts'
 import { usdOf } from './config.ts'
 import { giveCredits } from './credits.ts'
 import { countOf, paymentsOf } from './payments.ts'
-import { type Standing, type Tier, verdictOf } from './tiers.ts'
+import { lostBelowGiven, type Standing, type Tier, verdictOf } from './tiers.ts'
 
 /** Who changes plans, in the gateway's audit. */
 export const ACTOR = 'console:tiers'
@@ -196,6 +196,7 @@ async function moveTier(parts: Parts, staff: StaffGateway, { id, plan: first }: 
       continue
     }
     if (verdict.review !== null) await askReview(parts, id, verdict.review, standing.counted)
+    if (lostBelowGiven(config.tiers.table, standing)) await tellLost(parts, id, standing)
     if (verdict.because === null) return
     const move = pending ?? (await decide(parts, id, plan, { ...verdict, because: verdict.because }, standing.counted))
     await staff.change(id, now => {
@@ -274,6 +275,19 @@ async function fell(db: Database, organization: string, plan: string, counted: n
   await note(db, { organization, action: 'hold.set', detail: words, address: '', now })
   const body = `${words}. It does not rise until you lift the hold, on the page Staff, Payments and tiers.\n`
   await tellStaff(db, { id: `hold:${hold.id}`, subject: `A hold on ${organization}`, body }, now)
+}
+
+/** Tells staff, once for each sum that was taken back: the tier is theirs, and so is what becomes of it. */
+async function tellLost({ db, now, config }: Parts, organization: string, { plan, arrived, counted }: Standing) {
+  const name = config.tiers.table.find(tier => tier.plan === plan)!.name
+  const left = usdOf(Math.max(0, counted))
+  const body = `Of $${usdOf(arrived)} that arrived, $${left} counts: the rest was taken back. ${name} was given by staff, so it
+stays, and no hold is set. Change the plan, or set a hold, if that is not what you want:
+
+${config.url}/staff/organizations/${organization}/payments
+`
+  const id = `lost:${organization}:${plan}:${arrived - counted}`
+  await tellStaff(db, { id, subject: `Payments of ${organization} were taken back`, body }, now())
 }
 
 /** Asks staff for a review, once, until a hold ends it. */

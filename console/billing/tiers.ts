@@ -78,6 +78,16 @@ export function verdictOf(table: readonly Tier[], { arrived, counted, held, gran
 }
 
 /**
+ * Whether less counts than once arrived, by a tier or more, below a tier that was given. It stays, and whoever gave it
+ * may have done so for what was paid.
+ */
+export function lostBelowGiven(table: readonly Tier[], { arrived, counted, plan }: Standing): boolean {
+  const at = table.findIndex(tier => tier.plan === plan)
+  const reached = (sum: number) => table.findLastIndex(({ basis }, i) => i === 0 || basis <= sum)
+  return at > 0 && arrived < table[at]!.basis && reached(counted) < reached(arrived)
+}
+
+/**
  * The tier above a plan, and what is missing to its basis, in cents; null at the top and for plans that are no tiers.
  */
 export function nextTier(

@@ -225,6 +225,30 @@ test('a lost dispute sets a hold by itself: the tier falls, staff is told, and i
   for (const words of [/plan: tier3 → tier1/, /set a hold/, /lifted the hold/]) assert.match(audit, words)
 })
 
+// Staff gave a higher tier to a customer who had paid, all of it was refunded, and nobody was told.
+test('what is taken back below a tier that staff gave is told to staff once, and the tier stays', async () => {
+  await c.organization('given', 'free')
+  await send(stripe.paid('pi_given', 5_000, paidBy('given')))
+  await becomes('given', 'tier2')
+  await asStaff().change('given', () => ({ plan: 'tier3' }))
+  const told = () => c.mails.filter(({ subject }) => subject === 'Payments of given were taken back')
+  await send(stripe.refunded('re_given_1', 'pi_given', 4_000))
+  await eventually(() => told().length === 1)
+  await settled()
+  assert.equal(told()[0]!.to, 'staff@example.com')
+  assert.match(told()[0]!.text, /Of \$50\.00 that arrived, \$10\.00 counts: .* Tier 3 was given by staff/)
+  // What is no loss is not told again, and a further loss is.
+  await send(stripe.paid('pi_given_2', 100, paidBy('given')))
+  await settled()
+  await send(stripe.refunded('re_given_2', 'pi_given', 1_000))
+  await eventually(() => told().length === 2)
+  await settled()
+  assert.match(told()[1]!.text, /Of \$51\.00 that arrived, \$1\.00 counts/)
+  assert.equal(await planOf('given'), 'tier3')
+  const { db } = c.console.parts
+  assert.equal((await db.selectFrom('hold').selectAll().where('organization', '=', 'given').execute()).length, 0)
+})
+
 test('tier 4 waits for a review, which staff decides', async () => {
   await c.organization('large', 'free')
   await send(stripe.paid('pi_large', 30_000, paidBy('large')))

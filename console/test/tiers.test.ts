@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { countOf, type Payment } from '../billing/payments.ts'
-import { nextTier, type Standing, TIERS, verdictOf } from '../billing/tiers.ts'
+import { lostBelowGiven, nextTier, type Standing, TIERS, verdictOf } from '../billing/tiers.ts'
 import { ConfigFault, parseConfig } from '../config.ts'
 
 const standing = (more: Partial<Standing>): Standing => ({
@@ -56,6 +56,20 @@ test('what falls below its basis is held; what was given, or is no tier, stays',
   assert.deepEqual(goes({ arrived: 500, counted: 500, plan: 'tier3' }).because, null, 'given by staff')
   assert.equal(goes({ counted: 100_000, plan: 'beta' }).plan, 'beta')
   assert.equal(goes({ counted: 100_000, held: true }).plan, 'free')
+})
+
+test('what is lost below a tier that was given', () => {
+  const lost = (arrived: number, counted: number, plan: string) =>
+    lostBelowGiven(TIERS, standing({ arrived, counted, plan }))
+  assert.equal(lost(5_000, 0, 'tier3'), true)
+  assert.equal(lost(9_999, 4_999, 'tier3'), true)
+  assert.equal(lost(500, -500, 'tier5'), true)
+  assert.equal(lost(9_999, 5_000, 'tier3'), false, 'it would be at tier 2 all the same')
+  assert.equal(lost(5_000, 5_000, 'tier3'), false)
+  assert.equal(lost(0, 0, 'tier3'), false)
+  assert.equal(lost(10_000, 0, 'tier3'), false, 'it was paid for, and falls')
+  assert.equal(lost(5_000, 0, 'beta'), false)
+  assert.equal(lost(0, -500, 'free'), false)
 })
 
 test('what is missing to the next tier', () => {
