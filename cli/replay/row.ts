@@ -2,7 +2,7 @@
 import type { ModelConfig } from '../../config/types.ts'
 import { ZERO_USAGE } from '../../core/canon/events.ts'
 import type { Consumed } from '../../core/canon/limits.ts'
-import { type CostRates, cost, costAt, type Price, ratesAt } from '../../core/canon/money.ts'
+import { type CostRates, cost, costAt, type Price, ratesAt, shareOf } from '../../core/canon/money.ts'
 import type { LedgerRow } from '../../core/ports/store.ts'
 import type { CellSet } from '../../plugins/admission/cells.ts'
 import { type Figures, needFor } from '../../plugins/admission/need.ts'
@@ -81,9 +81,13 @@ export function revenueOf(row: LedgerRow, price: Price | null, changed: boolean)
   return cost(row, price)
 }
 
-/** What the provider charges for a row, nano-USD; undefined where that is not known. @param rates those that are proposed */
+/**
+ * What the provider charges for a row, nano-USD; undefined where that is not known. At proposed rates that is known also
+ * where its backend had none: the row has what was used.
+ * @param rates those that are proposed for the backend that served it
+ */
 export function providerCostOf(row: LedgerRow, rates: CostRates | undefined): number | undefined {
-  if (row.provider_cost === undefined || !rates) return row.provider_cost
+  if (!rates) return row.provider_cost
   const requests = row.rounds ?? 1
   return costAt(rates, {
     requests,

@@ -309,6 +309,20 @@ test('revenue, cost and margin, as they were and as they would be', async t => {
   assert.deepEqual(models, [{ model: MODEL, before, after, refused: 0 }])
 })
 
+test('a proposed cost counts for rows whose backend had none', async t => {
+  const without = TEN.map(({ provider_cost: _, ...row }) => row) as LedgerRow[]
+  const files = { prices: 'costs:\n  local/m: { input: 1, output: 4 }\n' }
+  const { before, after } = JSON.parse((await command(t, without, files, '--json')).out)
+  assert.deepEqual([before.cost, before.costed, before.margin], [0, 0, null])
+  assert.deepEqual([after.cost, after.costed, after.margin], [30_000_000, 10, before.revenue - 30_000_000])
+  const { out } = await command(t, without, files)
+  assert.match(out, /^ *provider cost, USD +- +0\.03 +-$/m)
+  assert.match(out, /^ *margin, USD +- +-0\.01 +-$/m)
+  // No cost is proposed for the backend that served them.
+  const others = without.map(row => ({ ...row, provider_model: 'other' }))
+  assert.equal(JSON.parse((await command(t, others, files, '--json')).out).after.margin, null)
+})
+
 test('the text says what was refused, by what, when, and what rows do not tell', async t => {
   const files = { plans: 'plans:\n  own: { limits: { requests_per_day: 4 } }\n' }
   const { out } = await command(t, TEN, files)
