@@ -182,7 +182,7 @@ export class Replay {
     if (!taken.result.admitted) return tellOf(refusalOf(row, cells, taken), 0)
 
     const samePrice = price === formerPrice || isDeepStrictEqual(price, formerPrice)
-    const cost = revenueOf(row, price, !samePrice)
+    const cost = revenueOf(row, price, formerPrice, !samePrice)
     // As a gateway bills one, at most what was reserved.
     const revenue = organization.billing === 'prepaid' && cost !== row.cost ? Math.min(cost, taken.cost) : cost
     const consumed = consumedOf(row, revenue, price)

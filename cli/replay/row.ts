@@ -61,25 +61,58 @@ export function capOf(
   return { cap: reserved, reserve: reserves[0]! }
 }
 
-/** The price that a row has been billed at, for a model that is gone; null where nothing was charged. */
-export function recordedPrice({ price_used, price_input, price_output }: LedgerRow): Price | null {
-  return price_used && price_input !== undefined ? { input: price_input, output: price_output ?? 0 } : null
+/**
+ * The price that a row has been billed at, for a model that is gone, with the share that was charged in it; null where
+ * nothing was charged.
+ */
+export function recordedPrice(row: LedgerRow): Price | null {
+  const { price_used, price_input, price_output } = row
+  if (!price_used || price_input === undefined) return null
+  return { input: price_input, output: price_output ?? 0, share: shareUsed(row) }
+}
+
+/** The share of its price that a row was charged, as `priceUsed` writes it: a layer that answers may ask for less. */
+function shareUsed({ price_used }: LedgerRow): number {
+  const [, share] = /\*(\d[\d.]*(?:e-\d+)?)$/.exec(price_used ?? '') ?? []
+  return share === undefined ? 1 : Number(share)
+}
+
+/** The part of a price that a row is charged. */
+function chargedOf(row: LedgerRow, price: Price): Price {
+  const share = shareUsed(row)
+  return share === 1 || price.share !== undefined ? price : shareOf(price, share)
 }
 
 /**
  * What a row costs at a price, nano-USD. One that was billed at these rates keeps its cost where nothing else is
- * proposed: it may have been the sum of two calls, or cut to what its client allowed.
+ * proposed: it may have been the sum of two calls, or cut to what its client allowed. So does one of an older release,
+ * which has a cost and not its rates.
  * @param price null where nothing is charged
+ * @param former what it is without what is proposed; null where that is not known
  * @param changed whether another price may be proposed for it
  */
-export function revenueOf(row: LedgerRow, price: Price | null, changed: boolean): number {
+export function revenueOf(row: LedgerRow, price: Price | null, former: Price | null, changed: boolean): number {
   if (!price) return 0
-  if (!changed) {
-    const { input, output } = ratesAt(price, row.input_tokens)
-    if (row.price_input === input && row.price_output === output) return row.cost
-  }
-  return cost(row, price)
+  const charged = chargedOf(row, price)
+  if (!changed && (isBilledAt(row, charged) || (row.price_input === undefined && row.cost > 0))) return row.cost
+  const revenue = cost(row, charged)
+  return changed && former && isBounded(row, chargedOf(row, former)) ? Math.min(revenue, row.cost) : revenue
 }
+
+function isBilledAt({ price_input, price_output, input_tokens }: LedgerRow, charged: Price): boolean {
+  const { input, output } = ratesAt(charged, input_tokens)
+  return price_input === input && price_output === output
+}
+
+/**
+ * Whether its client bounded what it may cost, and met the bound: then its cost is the bound. A prepaid one may have been
+ * cut to what was set aside, and one that was compacted has two prompts, which may have had steps of their own.
+ */
+const isBounded = (row: LedgerRow, charged: Price): boolean =>
+  row.billing !== 'prepaid' &&
+  row.input <= row.input_tokens &&
+  isBilledAt(row, charged) &&
+  row.cost < cost(row, charged)
 
 /**
  * What the provider charges for a row, nano-USD; undefined where that is not known. At proposed rates that is known also
@@ -102,11 +135,16 @@ export function providerCostOf(row: LedgerRow, rates: CostRates | undefined): nu
   })
 }
 
+/** Whether a layer answered, such as a cache of replies: limits of tokens count what backends do. */
+const isOfLayer = ({ provider, provider_model, model }: LedgerRow): boolean =>
+  provider !== '' && !provider_model && model !== ''
+
 /** What its exchange consumed. @param billed nano-USD */
 export function consumedOf(row: LedgerRow, billed: number, price: Price | null): Consumed {
   const wasBilled = row.input > 0 || row.output > 0
   // A row says that its provider costs nothing where none got the prompt.
-  const taken = wasBilled || row.outcome === 'lost' || row.provider !== '' || row.provider_cost === undefined
+  const taken =
+    row.outcome === 'lost' || row.provider_cost === undefined || (!isOfLayer(row) && (wasBilled || row.provider !== ''))
   if (!taken) return { usage: ZERO_USAGE, sent: 0, billed, unbilled: 0 }
   const output = Math.max(row.output, row.counted_output ?? 0)
   const usage = { ...ZERO_USAGE, input: row.input_tokens, cached: row.cached, cacheWrite: row.cacheWrite, output }
@@ -115,6 +153,6 @@ export function consumedOf(row: LedgerRow, billed: number, price: Price | null):
     usage,
     sent: Math.max(row.input, row.input_tokens, row.counted_input ?? 0),
     billed,
-    unbilled: left ? Math.max(0, cost(usage, price) - billed) : 0,
+    unbilled: left ? Math.max(0, cost(usage, chargedOf(row, price)) - billed) : 0,
   }
 }

@@ -12,7 +12,7 @@ import { Running } from '../../cli/replay/running.ts'
 import { runUsage } from '../../cli/usage-report.ts'
 import { NO_PROPOSAL, type Proposal, readProposal, writtenOrganizations } from '../../config/proposal.ts'
 import type { GatewayConfig } from '../../config/types.ts'
-import { cost } from '../../core/canon/money.ts'
+import { cost, type Price, priceUsed, ratesAt, shareOf } from '../../core/canon/money.ts'
 import { conversation, estimate, usage } from '../../core/plugin.ts'
 import type { LedgerRow } from '../../core/ports/store.ts'
 import { admission } from '../../plugins/admission/index.ts'
@@ -44,8 +44,8 @@ interface Setting {
   file: string
 }
 
-async function setting(t: TestContext, limits: object): Promise<Setting> {
-  const { dir, file } = folder(t, withPlan(limits))
+async function setting(t: TestContext, limits: object, edit = (text: string) => text): Promise<Setting> {
+  const { dir, file } = folder(t, edit(withPlan(limits)))
   const loaded = await load(file, { placeholders: true })
   assert.ok(!loaded.errors, JSON.stringify(loaded.errors))
   const { config } = loaded
@@ -264,6 +264,121 @@ test('what runs is taken out by its end, and at one time in the order of its beg
   while (running.size > 0) taken.push(running.take())
   assert.deepEqual(taken, expected)
   assert.deepEqual([running.take(), running.next], [undefined, Number.POSITIVE_INFINITY])
+})
+
+/** A row as `usage-capture` writes it of a reply that was billed at a share of a price; `most` is what its client allows. */
+function billedRow(
+  asked: Asked,
+  price: Price,
+  random: Random,
+  more: Partial<LedgerRow> & { most?: number },
+): LedgerRow {
+  const { most = Number.POSITIVE_INFINITY, ...rest } = more
+  const { input, output } = asked
+  const counted = { input, cached: random.below(input + 1), cacheWrite: 0, output }
+  counted.cacheWrite = random.below(input - counted.cached + 1)
+  const rates = ratesAt(price, input)
+  return {
+    ...rowOf(asked, asked.cap ?? 1000),
+    ...counted,
+    ...{ price_used: priceUsed(price, input), price_input: rates.input, price_output: rates.output },
+    ...{ cost: Math.min(cost(counted, price), most) },
+    ...rest,
+  }
+}
+
+/** As the response cache answers one: no backend, and none of its fields. */
+function layerRow(asked: Asked, price: Price, share: number, random: Random): LedgerRow {
+  const row = billedRow(asked, share === 1 ? price : shareOf(price, share), random, {
+    ...{ provider: 'response-cache', provider_cost: 0 },
+  })
+  for (const name of ['provider_model', 'counted_input', 'counted_output'] as const) delete row[name]
+  return row
+}
+
+const STEPPED = 'input: 1, output: 2, cached: 0.3, cache_write: 1.25, steps: [{ above: 3000, input: 1.5, output: 3 }]'
+const STEPPED_PRICE: Price = {
+  ...{ input: 1_000_000, output: 2_000_000, cached: 300_000, cache_write: 1_250_000 },
+  steps: [{ above: 3000, input: 1_500_000, output: 3_000_000 }],
+}
+/** Of no limit that these rows meet. */
+const WIDE = { requests_per_minute: 1_000_000 }
+
+test('where nothing is proposed the revenue of every row is what the ledger has', async t => {
+  const here = await setting(t, WIDE, text => text.replace('input: 1, output: 2', STEPPED))
+  const random = new Random(7)
+  const rows = asks(random, 600).map((asked): LedgerRow => {
+    const billed = billedRow(asked, STEPPED_PRICE, random, {})
+    const bare = (({ price_used: _, price_input: __, price_output: ___, ...row }) => row)(billed) as LedgerRow
+    switch (random.below(8)) {
+      case 0:
+        return layerRow(asked, STEPPED_PRICE, random.one([0, 0.1, 0.5, 1 / 3, 0.0000001, 1]), random)
+      case 1:
+        return billedRow(asked, STEPPED_PRICE, random, { most: random.below(billed.cost + 1) })
+      case 2: {
+        // A compaction: two prompts, each with its own step.
+        const summary = { input: asked.input + 300, cached: 0, cacheWrite: 0, output: 100 }
+        const own = { input: 500, cached: 0, cacheWrite: 0, output: asked.output }
+        const both = { input: summary.input + own.input, cached: 0, cacheWrite: 0, output: 100 + own.output }
+        return { ...billed, ...both, cost: cost(summary, STEPPED_PRICE) + cost(own, STEPPED_PRICE), rounds: 2 }
+      }
+      case 3:
+        return { ...billed, input: 0, cached: 0, cacheWrite: 0, output: 0, cost: 0, outcome: 'upstream_error' }
+      case 4:
+        // Of an older release, at a price that nobody remembers.
+        return { ...bare, cost: 1 + random.below(1000) }
+      case 5:
+        return { ...layerRow(asked, STEPPED_PRICE, 0.2, random), model: 'eb0' }
+      case 6:
+        return { ...billed, organization: 'gone' }
+      default:
+        return billed
+    }
+  })
+  const { told } = await replayOf(here, NO_PROPOSAL, rows)
+  assert.deepEqual(
+    told.map(({ revenue, refusal }) => [revenue, refusal]),
+    rows.map(row => [row.cost, null]),
+  )
+})
+
+test('a new price is charged at the share of the old one, and what a client bounded stays bounded', async t => {
+  const here = await setting(t, WIDE)
+  const random = new Random(8)
+  const [tenth, free, whole, bounded] = asks(random, 4)
+  const NEW = { input: 5_000_000, output: 7_000_000 }
+  const rows = [
+    layerRow(tenth!, PRICE, 0.1, random),
+    layerRow(free!, PRICE, 0, random),
+    billedRow(whole!, PRICE, random, {}),
+    billedRow(bounded!, PRICE, random, { most: 5 }),
+  ]
+  const { told } = await replayOf(here, { ...NO_PROPOSAL, prices: { [MODEL]: NEW } }, rows)
+  assert.deepEqual(
+    told.map(({ revenue }) => revenue),
+    [cost(rows[0]!, shareOf(NEW, 0.1)), 0, cost(rows[2]!, NEW), 5],
+  )
+  const cheap = { input: 1, output: 1 }
+  const { told: cheaper } = await replayOf(here, { ...NO_PROPOSAL, prices: { [MODEL]: cheap } }, rows)
+  assert.equal(cheaper[3]!.revenue, cost(rows[3]!, cheap))
+})
+
+test('what a layer answered takes no tokens from limits, and its cost from spend limits', async t => {
+  const here = await setting(t, LIMITS)
+  const random = new Random(9)
+  const at = (i: number): Asked => ({ ...minute(0), id: `req_${i}`, time: NOVEMBER + i })
+  const limitsOf = async (rows: readonly LedgerRow[], limits: object) =>
+    (await replayOf(here, await plansOf(here, limits), rows)).told.map(({ refusal }) => refusal?.limit ?? null)
+  for (const share of [0, 0.5, 1]) {
+    const rows = Array.from({ length: 4 }, (_, i) => layerRow(at(i), PRICE, share, random))
+    assert.deepEqual(await limitsOf(rows, { tokens_per_minute: 3000 }), [null, null, null, null])
+  }
+  const served = Array.from({ length: 4 }, (_, i) => rowOf(at(i), 500))
+  const tokens = 'tokens_per_minute'
+  assert.deepEqual(await limitsOf(served, { tokens_per_minute: 3000 }), [null, null, tokens, tokens])
+  const spend = 'daily_spend_usd'
+  const layer = Array.from({ length: 4 }, (_, i) => ({ ...layerRow(at(i), PRICE, 1, random), cost: 2_000_000 }))
+  assert.deepEqual(await limitsOf(layer, { daily_spend_usd: 0.005 }), [null, null, spend, spend])
 })
 
 // ---- the command ------------------------------------------------------------------------------------------------------
