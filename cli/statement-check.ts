@@ -18,6 +18,16 @@ export interface Fault {
   fault: string
 }
 
+/** What could not be checked of receipts, as they do not hold what it takes. It is no fault. */
+export interface Note {
+  note: string
+  /** Of so many receipts. */
+  receipts: number
+  /** The first of them; the line from 1. */
+  line: number
+  request_id: string
+}
+
 /** What a file came to. */
 export interface Checked {
   /** Null: the file has receipts alone, so nobody can tell whether one is missing. */
@@ -27,6 +37,7 @@ export interface Checked {
   /** Ids of the keys that fit. */
   keys: string[]
   faults: Fault[]
+  notes: Note[]
 }
 
 /** This many lines are checked together, on the threads of Node's pool. */
@@ -80,6 +91,7 @@ class Check {
   readonly #keys: ReadonlyMap<string, KeyObject>
   readonly #found: (receipt: Receipt) => void
   readonly #faults: Fault[] = []
+  readonly #notes = new Map<string, Note>()
   readonly #totals = new Totals()
   readonly #fitting = new Set<string>()
   readonly #ids = new Set<string>()
@@ -94,6 +106,15 @@ class Check {
 
   #fault(line: number, fault: string, request_id?: string): void {
     this.#faults.push({ line, ...(request_id !== undefined && { request_id }), fault })
+  }
+
+  #note(line: number, note: string, request_id: string): void {
+    const known = this.#notes.get(note)
+    if (!known) this.#notes.set(note, { note, receipts: 1, line, request_id })
+    else {
+      known.receipts++
+      if (line < known.line) Object.assign(known, { line, request_id })
+    }
   }
 
   /** The value of a line; undefined when it has none. */
@@ -185,8 +206,9 @@ class Check {
       version === 1 ? await this.#signatureFault(receipt) : 'the receipt is of a later release, which has to check it'
     if (fault !== null) return this.#fault(line, fault, request_id)
     this.#fitting.add(signature.key)
-    const amount = amountFault(receipt)
-    if (amount !== null) this.#fault(line, amount, request_id)
+    const amount = checkAmount(receipt)
+    if (amount?.fault !== undefined) this.#fault(line, amount.fault, request_id)
+    if (amount?.note !== undefined) this.#note(line, amount.note, request_id)
     this.#found(receipt)
   }
 
@@ -217,7 +239,10 @@ class Check {
       this.#fault(line, 'the statement has no end: it is cut, and its last receipts are missing')
     const { receipts, cost_nano_usd } = this.#totals
     this.#faults.sort((a, b) => a.line - b.line)
-    return { statement: this.#head, receipts, cost_nano_usd, keys: [...this.#fitting].sort(), faults: this.#faults }
+    return {
+      ...{ statement: this.#head, receipts, cost_nano_usd, keys: [...this.#fitting].sort() },
+      ...{ faults: this.#faults, notes: [...this.#notes.values()] },
+    }
   }
 }
 
@@ -226,7 +251,8 @@ const DONE = Promise.resolve()
 /** Whether a value has what a receipt has, so that it can be added up. */
 function isReceipt(value: unknown): value is Signed<Receipt> {
   const { object, request_id, time, usage, price, cost_nano_usd } = (value ?? {}) as Partial<Receipt>
-  const counts = [usage?.input_tokens, usage?.output_tokens, usage?.cache_write_tokens, cost_nano_usd]
+  const { input_tokens, output_tokens, cached_tokens, cache_write_tokens } = usage ?? {}
+  const counts = [input_tokens, output_tokens, cached_tokens, cache_write_tokens, cost_nano_usd]
   if (price) counts.push(price.input_pico_usd, price.output_pico_usd)
   return (
     object === 'receipt' &&
@@ -237,18 +263,32 @@ function isReceipt(value: unknown): value is Signed<Receipt> {
   )
 }
 
+/** The APIs whose requests may ask to be compacted; of another one no request has two calls with prices of their own. */
+const COMPACTING: ReadonlySet<string> = new Set(['responses', 'messages', 'compact'])
+
 /**
  * Whether a receipt costs more than its counts at its price. Less is no fault: input from a cache costs less, and a
- * prepaid account, or a request that its client bounded, is billed no more than was set aside. Writes to a cache may
- * cost more than input, by a rate that a receipt does not tell.
+ * prepaid account, or a request that its client bounded, is billed no more than was set aside. More is a note where the
+ * receipt does not hold the rate: of a cache, or of the step of the other call of a compaction.
  */
-export function amountFault({ price, usage, cost_nano_usd: cost }: Receipt): string | null {
-  if (price === null) return cost === 0 ? null : 'it has a cost and no price'
-  if (usage.cache_write_tokens > 0) return null
+export function checkAmount({ price, usage, cost_nano_usd: cost, surface }: Receipt): AmountFound | null {
+  if (price === null) {
+    if (cost === 0) return null
+    return { note: 'has a cost and no price, as an older release booked it: the cost is not held against the counts' }
+  }
   const pico =
     BigInt(usage.input_tokens) * BigInt(price.input_pico_usd) +
     BigInt(usage.output_tokens) * BigInt(price.output_pico_usd)
   // A cost is rounded once, and that of a request that was compacted twice.
   const most = Number(pico / 1000n) + 2
-  return cost > most ? `it costs ${cost} nano-USD; its counts at its price come to ${Number(pico / 1000n)}` : null
+  if (cost <= most) return null
+  if (usage.cache_write_tokens > 0 || usage.cached_tokens > 0)
+    return { note: 'costs more than its counts at its price, and has tokens of a cache, whose rates no receipt tells' }
+  if (COMPACTING.has(surface) && usage.output_tokens > 0)
+    return {
+      note: 'costs more than its counts at its price: one of two calls may have had another step of the price, where it was compacted, which no receipt tells',
+    }
+  return { fault: `it costs ${cost} nano-USD; its counts at its price come to ${Number(pico / 1000n)}` }
 }
+
+type AmountFound = { fault: string; note?: never } | { note: string; fault?: never }

@@ -180,7 +180,7 @@ async function countAll(
 }
 
 function tell(
-  { statement, receipts, cost_nano_usd, keys, faults }: Checked,
+  { statement, receipts, cost_nano_usd, keys, faults, notes }: Checked,
   counted: Counted[] | null,
   terminal: Terminal,
 ) {
@@ -191,6 +191,13 @@ function tell(
   for (const key of keys) terminal.out(`signed with the key ${key}`)
   for (const fault of faults.slice(0, MOST_FAULTS)) terminal.err(fold(told(fault), terminal.columns ?? 10_000))
   if (faults.length > MOST_FAULTS) terminal.err(`and ${faults.length - MOST_FAULTS} faults more`)
+  for (const { note, receipts: of, line, request_id } of notes)
+    terminal.out(
+      fold(
+        `Note: ${of === 1 ? '' : `${of} receipts, the first in `}line ${line}, ${request_id}: ${note}`,
+        terminal.columns ?? 10_000,
+      ),
+    )
   if (faults.length === 0)
     terminal.out(
       statement

@@ -6,8 +6,8 @@ import { join } from 'node:path'
 import { describe, test } from 'node:test'
 import { main } from '../../cli/main.ts'
 import { recount } from '../../cli/recount.ts'
-import { amountFault, type Checked, checkFile } from '../../cli/statement-check.ts'
-import { cost } from '../../core/canon/money.ts'
+import { type Checked, checkAmount, checkFile } from '../../cli/statement-check.ts'
+import { cost, type Price, priceUsed } from '../../core/canon/money.ts'
 import type { LedgerRow } from '../../core/ports/store.ts'
 import { publishedOf, type Receipt, receiptOf, type SigningKey, signed } from '../../plugins/shared/receipt.ts'
 import { chained, statementLines } from '../../plugins/shared/statement.ts'
@@ -236,15 +236,67 @@ test('a receipt that costs more than its counts at its price is found; less is n
     cache_write_tokens: 0,
   }
   // 1000 × 1.25 + 100 × 10 USD per million.
-  assert.equal(amountFault(receipt({ usage, cost_nano_usd: 2_250_000 })), null)
-  assert.equal(amountFault(receipt({ usage, cost_nano_usd: 10 })), null)
-  assert.match(
-    amountFault(receipt({ usage, cost_nano_usd: 2_250_010 }))!,
-    /costs 2250010 nano-USD; its counts.*2250000/,
-  )
-  assert.equal(amountFault(receipt({ price: null, cost_nano_usd: 0 })), null)
-  assert.equal(amountFault(receipt({ price: null, cost_nano_usd: 1 })), 'it has a cost and no price')
-  for (let seed = 1; seed < 200; seed++) assert.equal(amountFault(receiptOf(rowOf(new Random(seed), seed))), null)
+  assert.equal(checkAmount(receipt({ usage, surface: 'chat', cost_nano_usd: 2_250_000 })), null)
+  assert.equal(checkAmount(receipt({ usage, surface: 'chat', cost_nano_usd: 10 })), null)
+  const found = checkAmount(receipt({ usage, surface: 'chat', cost_nano_usd: 2_250_010 }))
+  assert.match(found!.fault!, /costs 2250010 nano-USD; its counts.*2250000/)
+  assert.equal(checkAmount(receipt({ price: null, cost_nano_usd: 0 })), null)
+  for (let seed = 1; seed < 200; seed++) assert.equal(checkAmount(receiptOf(rowOf(new Random(seed), seed))), null)
+})
+
+describe('an honest receipt that does not hold what its cost takes has a note, and no fault', () => {
+  const plain = { ...rowOf(new Random(1), 1), input: 10, cached: 0, cacheWrite: 0, output: 5, input_tokens: 10 }
+  const found = async (...rows: LedgerRow[]) => {
+    let text = ''
+    for await (const lines of statementLines(HEAD, pagesOf(rows), ours.signing)) text += lines
+    const { faults, notes } = await check(text)
+    return { faults: faults.map(({ fault }) => fault), notes, text }
+  }
+  const compacted = (surface: string): LedgerRow => {
+    // The call that made the summary passes the step, and what was asked does not.
+    const price: Price = { input: 1_000_000, output: 1_000_000, steps: [{ above: 200_000, input: 2e6, output: 2e6 }] }
+    const summary = { input: 200_300, cached: 0, cacheWrite: 0, output: 500 }
+    const own = { input: 20_000, cached: 0, cacheWrite: 0, output: 100 }
+    return {
+      ...plain,
+      ...{ surface, input: 220_300, output: 600, input_tokens: 199_900, cost: cost(summary, price) + cost(own, price) },
+      ...{ price_used: priceUsed(price, 199_900), price_input: price.input, price_output: price.output },
+    }
+  }
+  const dear: Price = { input: 1_000_000, output: 1_000_000, cached: 1_500_000 }
+  const rows: [string, LedgerRow, RegExp][] = [
+    [
+      'of an older release',
+      (({ price_used: _, price_input: __, price_output: ___, ...row }) => row)(plain) as LedgerRow,
+      /has a cost and no price, as an older release booked it/,
+    ],
+    ['of a compaction over a step', compacted('responses'), /where it was compacted/],
+    [
+      'with cached input that costs more than other input',
+      {
+        ...plain,
+        ...{ cached: 8, cost: cost({ input: 10, cached: 8, output: 5 }, dear), surface: 'chat' },
+        ...{ price_input: dear.input, price_output: dear.output },
+      },
+      /tokens of a cache, whose rates no receipt tells/,
+    ],
+  ]
+  for (const [name, row, note] of rows)
+    test(name, async () => {
+      const { faults, notes, text } = await found(row, { ...row, request_id: 'req_other' })
+      assert.deepEqual(faults, [])
+      assert.equal(notes.length, 1)
+      assert.match(notes[0]!.note, note)
+      assert.deepEqual([notes[0]!.receipts, notes[0]!.line, notes[0]!.request_id], [2, 2, row.request_id])
+      const changed = text.replace(/"cost_nano_usd":\d+/, '"cost_nano_usd":99999999')
+      assert.ok((await check(changed)).faults.some(({ fault }) => /its signature does not fit/.test(fault)))
+    })
+
+  test('where none of these can be, it is a fault', async () => {
+    assert.match((await found(compacted('chat'))).faults[0]!, /^it costs \d+ nano-USD; its counts at its price come to/)
+    const { cost: _, ...nothing } = plain
+    assert.equal((await found({ ...nothing, surface: 'chat', cost: 10_000_000 })).faults.length, 1)
+  })
 })
 
 describe('the command', () => {
