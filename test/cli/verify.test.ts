@@ -299,16 +299,17 @@ describe('an honest receipt that does not hold what its cost takes has a note, a
   })
 })
 
+const run = async (...args: string[]) => {
+  const [out, err]: string[][] = [[], []]
+  const code = await main(['verify', ...args], {
+    out: text => void out!.push(text),
+    err: text => void err!.push(text),
+    columns: undefined,
+  })
+  return { code, out: out!.join('\n'), err: err!.join('\n') }
+}
+
 describe('the command', () => {
-  const run = async (...args: string[]) => {
-    const [out, err]: string[][] = [[], []]
-    const code = await main(['verify', ...args], {
-      out: text => void out!.push(text),
-      err: text => void err!.push(text),
-      columns: undefined,
-    })
-    return { code, out: out!.join('\n'), err: err!.join('\n') }
-  }
   const folder = temporary()
   const path = (name: string) => join(folder, name)
   const published = JSON.stringify({ keys: [ours.published] })
@@ -387,6 +388,46 @@ describe('the command', () => {
     assert.match(err, /kept\/2\.json: it has (\d+) tokens, and \d+ were billed \(req_/)
     assert.match((await run(path('bodies.jsonl'), '--bodies', path('nowhere'))).err, /cannot be read: ENOENT/)
   })
+})
+
+describe('a bill that differs from the count of its body', () => {
+  const messages = (content: string, more: object = {}) =>
+    JSON.stringify({ model: 'm', max_tokens: 10, messages: [{ role: 'user', content }], ...more })
+  const cleared = { context_management: { edits: [{ type: 'clear_tool_uses_20250919' }] } }
+  const mail = 'Write to ann.smith@example.com at once'
+  const dir = temporary()
+  writeFileSync(join(dir, 'receipt-keys.json'), JSON.stringify({ keys: [ours.published] }))
+  mkdirSync(join(dir, 'kept'))
+
+  for (const [name, body, more, code, said, ...args] of [
+    ['below it is explained by edits', messages('Hello there', cleared), -1, 0, /may have cleared parts/],
+    [
+      'above it is not explained by edits',
+      messages('Hello there', cleared),
+      1,
+      1,
+      /more than this explains: .*cleared/,
+    ],
+    ['is explained by data that may be masked', messages(mail), 9, 0, /has personal data \(one datum\), which/],
+    ['by less, too', messages(mail), -2, 0, /has personal data/],
+    ['and not where it is far above', messages(mail), 60, 1, /more than this explains: it has personal data/],
+    ['is a fault where nothing explains it', messages('Hello there'), 9, 1, /\d+ were billed \(req_\d+\)$/],
+    ['is none where the gateway is said to change prompts', messages('Hello'), 9, 0, /changes prompts/, '--rewritten'],
+  ] as [string, string, number, number, RegExp, ...string[]][])
+    test(name, async () => {
+      const counted = await recount('messages', Buffer.from(body), { image_tokens: 85, document_tokens: 1500 })
+      const input = counted.tokens! + more
+      const usage = { input, cached: 0, cacheWrite: 0, output: 3 }
+      const digest = createHash('sha256').update(body).digest('hex')
+      const row = { ...rowOf(new Random(1), 1), surface: 'messages', ...usage, cost: cost(usage, PRICE) }
+      const receipt = await signed(receiptOf({ ...row, body_digest: digest }), ours.signing)
+      writeFileSync(join(dir, 'receipt.json'), JSON.stringify(receipt))
+      writeFileSync(join(dir, 'kept/body.json'), body)
+      const ran = await run(join(dir, 'receipt.json'), '--bodies', join(dir, 'kept'), ...args)
+      assert.equal(ran.code, code, ran.out + ran.err)
+      const line = (code === 0 ? ran.out : ran.err).split('\n').find(text => text.includes('body.json:'))!
+      assert.match(line, said)
+    })
 })
 
 describe('what else than its body the count of a request depends on is said', () => {
