@@ -1,5 +1,5 @@
 /** Checks receipts and statements without a gateway: signatures, the chain, totals, and amounts against their counts. */
-import type { KeyObject } from 'node:crypto'
+import { createHash, type KeyObject } from 'node:crypto'
 import { canonical, faultOf, type Receipt, type Signed } from '../plugins/shared/receipt.ts'
 import {
   chained,
@@ -38,6 +38,66 @@ export interface Checked {
   keys: string[]
   faults: Fault[]
   notes: Note[]
+  /** Receipts that are billed and have no digest: no body can be held against them. */
+  without_digest: number
+  /** Up to when the statement can be whole, ISO 8601: the end of its month, or when it was made; null for receipts. */
+  whole_until: string | null
+}
+
+/** A receipt that is as it was signed. */
+interface Signature {
+  /** Of the receipt without its signature: the same one may have been signed by two keys. */
+  digest: string
+  time: number
+  organization: string
+  key: string
+  file: string
+  line: number
+}
+
+/** An exchange that has not ended when a statement is made is not in it. None runs for longer, ms. */
+const LONGEST = 24 * 3_600_000
+
+/** What is known of the receipts of all files that are checked together. */
+export class Known {
+  readonly #receipts = new Map<string, Signature>()
+  readonly #statements: { file: string; head: StatementHead; ids: ReadonlySet<string> }[] = []
+  /** Whether there are several files. A statement alone knows its ids, and needs no more of a million receipts. */
+  readonly several: boolean
+
+  constructor(several = false) {
+    this.several = several
+  }
+
+  /** @returns the receipt of the same request that is known already */
+  add(receipt: Signed<Receipt>, file: string, line: number): (Signature & { same: boolean }) | null {
+    const { signature: _, ...content } = receipt
+    const { request_id, organization, key } = receipt
+    const digest = createHash('sha256').update(canonical(content)).digest('base64url')
+    const before = this.#receipts.get(request_id)
+    if (before) return { ...before, same: before.digest === digest }
+    this.#receipts.set(request_id, { digest, time: Date.parse(receipt.time), organization, key, file, line })
+    return null
+  }
+
+  /** @param ids of all its receipts */
+  addStatement(file: string, head: StatementHead, ids: ReadonlySet<string>): void {
+    this.#statements.push({ file, head, ids })
+  }
+
+  /** The receipts that a statement would have to have, and has not. */
+  *missing(): Generator<Fault & { file: string }> {
+    for (const { file: of, head, ids } of this.#statements) {
+      const { since, until } = monthOf(head.month)!
+      // Of the last day before it was made, any may have been running.
+      const end = Math.min(until, Date.parse(head.made_at) - LONGEST)
+      for (const [request_id, { time, organization, key, file, line }] of this.#receipts) {
+        if (ids.has(request_id) || organization !== head.organization) continue
+        if ((head.key !== null && key !== head.key) || !(time >= since && time < end)) continue
+        yield { file, line, request_id, fault: `the statement of its month, ${of}, does not have it` }
+      }
+    }
+  }
 }
 
 /** This many lines are checked together, on the threads of Node's pool. */
@@ -62,14 +122,17 @@ async function* linesOf(file: AsyncIterable<Uint8Array>): AsyncGenerator<{ bytes
 
 /**
  * Checks a statement, or a file with a receipt a line.
- * @param found called with each receipt that is as it was signed
+ * @param found called with each receipt that is as it was signed, once where files have it twice
+ * @param name the name of the file
  */
 export async function checkFile(
   file: AsyncIterable<Uint8Array>,
   keys: ReadonlyMap<string, KeyObject>,
   found: (receipt: Receipt) => void = () => {},
+  known = new Known(),
+  name = '',
 ): Promise<Checked> {
-  const check = new Check(keys, found)
+  const check = new Check(keys, found, known, name)
   let together: Promise<void>[] = []
   let line = 0
   for await (const { bytes, whole } of linesOf(file)) {
@@ -79,9 +142,11 @@ export async function checkFile(
     together.push(check.take(value, line))
     if (together.length < TOGETHER) continue
     await Promise.all(together)
+    check.compare()
     together = []
   }
   await Promise.all(together)
+  check.compare()
   return check.end(line)
 }
 
@@ -95,13 +160,39 @@ class Check {
   readonly #totals = new Totals()
   readonly #fitting = new Set<string>()
   readonly #ids = new Set<string>()
+  readonly #known: Known
+  readonly #name: string
   #head: StatementHead | null = null
   #chain = ''
   #ended = false
+  /** Its end is as it was signed, and the lines lead to it. */
+  #whole = false
+  #withoutDigest = 0
+  /** Receipts that are as they were signed, and were not compared yet. */
+  #fit: { receipt: Signed<Receipt>; line: number }[] = []
 
-  constructor(keys: ReadonlyMap<string, KeyObject>, found: (receipt: Receipt) => void) {
+  constructor(keys: ReadonlyMap<string, KeyObject>, found: (receipt: Receipt) => void, known: Known, name: string) {
     this.#keys = keys
     this.#found = found
+    this.#known = known
+    this.#name = name
+  }
+
+  /** Holds the receipts that fit against those that are known, in the order of their lines. */
+  compare(): void {
+    for (const { receipt, line } of this.#fit.sort((a, b) => a.line - b.line)) {
+      const { body_sha256, usage, request_id } = receipt
+      // Within a statement the same id twice has been told.
+      const before = this.#head === null || this.#known.several ? this.#known.add(receipt, this.#name, line) : null
+      if (before && !before.same) {
+        const where = before.file === this.#name ? `line ${before.line}` : `line ${before.line} of ${before.file}`
+        this.#fault(line, `another receipt of this request is signed too, in ${where}, and they differ`, request_id)
+      }
+      if (before?.same) continue
+      if (!body_sha256 && usage.input_tokens > 0) this.#withoutDigest++
+      this.#found(receipt)
+    }
+    this.#fit = []
   }
 
   #fault(line: number, fault: string, request_id?: string): void {
@@ -156,6 +247,7 @@ class Check {
     this.#chain = chainOf(head)
     if (head.version !== 1) this.#fault(line, 'the statement is of a later release, which has to check it')
     if (typeof head.month !== 'string' || !monthOf(head.month)) this.#fault(line, 'the statement names no month')
+    if (!(Date.parse(head.made_at) > 0)) this.#fault(line, 'the statement does not say when it was made')
     return DONE
   }
 
@@ -201,7 +293,9 @@ class Check {
   async #receipt(receipt: Value, line: number): Promise<void> {
     if (!isReceipt(receipt)) return this.#fault(line, 'it is no receipt')
     const { request_id, version, signature } = receipt
-    if (this.#head === null) this.#totals.add(receipt)
+    // The same receipt twice, in a file of receipts, is one.
+    if (this.#head === null && !this.#ids.has(request_id)) this.#totals.add(receipt)
+    this.#ids.add(request_id)
     const fault =
       version === 1 ? await this.#signatureFault(receipt) : 'the receipt is of a later release, which has to check it'
     if (fault !== null) return this.#fault(line, fault, request_id)
@@ -209,7 +303,7 @@ class Check {
     const amount = checkAmount(receipt)
     if (amount?.fault !== undefined) this.#fault(line, amount.fault, request_id)
     if (amount?.note !== undefined) this.#note(line, amount.note, request_id)
-    this.#found(receipt)
+    this.#fit.push({ receipt, line })
   }
 
   async #ends(end: Signed<StatementEnd>, line: number): Promise<void> {
@@ -225,6 +319,7 @@ class Check {
     if (chain !== end.chain) this.#fault(line, 'lines were changed, moved or added: the chain does not lead here')
     if (canonical(totals) !== canonical({ receipts, cost_nano_usd, input_tokens, output_tokens }))
       this.#fault(line, `the receipts come to ${totals.cost_nano_usd} nano-USD, and the statement to ${cost_nano_usd}`)
+    this.#whole = true
   }
 
   async #signatureFault(object: Value): Promise<string | null> {
@@ -239,9 +334,16 @@ class Check {
       this.#fault(line, 'the statement has no end: it is cut, and its last receipts are missing')
     const { receipts, cost_nano_usd } = this.#totals
     this.#faults.sort((a, b) => a.line - b.line)
+    const head = this.#head
+    const until = head && monthOf(head.month)?.until
+    if (head && until && this.#whole && this.#known.several && this.#faults.length === 0)
+      this.#known.addStatement(this.#name, head, this.#ids)
+    const made = head ? Date.parse(head.made_at) : Number.NaN
     return {
       ...{ statement: this.#head, receipts, cost_nano_usd, keys: [...this.#fitting].sort() },
       ...{ faults: this.#faults, notes: [...this.#notes.values()] },
+      ...{ without_digest: this.#withoutDigest },
+      whole_until: until && made > 0 ? new Date(Math.min(made, until)).toISOString() : null,
     }
   }
 }

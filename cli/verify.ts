@@ -6,19 +6,21 @@ import { parseArgs } from 'node:util'
 import { formatUsd } from '../core/canon/money.ts'
 import type { Receipt } from '../plugins/shared/receipt.ts'
 import { keysOf } from '../plugins/shared/receipt.ts'
+import { monthOf } from '../plugins/shared/statement.ts'
 import { tokenCount } from './arguments.ts'
 import type { Verb } from './main.ts'
-import { type Checked, checkFile, type Fault } from './statement-check.ts'
+import { type Checked, checkFile, type Fault, Known } from './statement-check.ts'
 import { Failure, fold, type Terminal, UsageError } from './terminal.ts'
 
-const HELP = `Usage: sluice verify FILE [--keys KEYS] [--bodies FOLDER]
+const HELP = `Usage: sluice verify FILE... [--keys KEYS] [--bodies FOLDER]
 
-Checks a receipt, or the statement of a month, without a gateway: that each
-receipt is as it was signed, that none is missing, and that they add up.
+Checks receipts, and the statement of a month, without a gateway: that each
+receipt is as it was signed, that none is missing, and that they add up. Several
+files are held against each other: a receipt that you kept against a statement.
 
   --keys KEYS            the keys that the gateway publishes, as a file:
                          curl URL/v1/receipts/keys -o receipt-keys.json
-                         (default: receipt-keys.json beside FILE)
+                         (default: receipt-keys.json beside the first FILE)
   --bodies FOLDER        bodies of requests, each as it was sent, a file each:
                          finds their receipts, and counts their tokens again
   --image-tokens N       least tokens of an image at this gateway (default 85)
@@ -61,13 +63,13 @@ export const verify: Verb = {
       },
       allowPositionals: true,
     })
-    const [file, ...more] = positionals
-    if (file === undefined || more.length > 0) throw new UsageError('name one file: a receipt, or a statement')
+    const [file] = positionals
+    if (file === undefined) throw new UsageError('name a file: a receipt, or a statement')
     const media = {
       image_tokens: tokenCount(values['image-tokens'], '--image-tokens') ?? 85,
       document_tokens: tokenCount(values['document-tokens'], '--document-tokens') ?? 1500,
     }
-    if (!existsSync(file)) throw new Failure(`there is no file ${file}`)
+    for (const each of positionals) if (!existsSync(each)) throw new Failure(`there is no file ${each}`)
     const keys = readKeys(file, values.keys)
     const bodies = values.bodies === undefined ? null : readBodies(values.bodies)
     const byDigest = new Map<string, Receipt[]>()
@@ -78,12 +80,27 @@ export const verify: Verb = {
       if (known) known.push(receipt)
       else byDigest.set(digest, [receipt])
     }
-    const checked = await checkFile(piecesOf(file), keys, keep)
+    const known = new Known(positionals.length > 1)
+    const all: (Checked & { file: string })[] = []
+    for (const each of positionals)
+      all.push({ file: each, ...(await checkFile(piecesOf(each), keys, keep, known, each)) })
+    for (const { file: of, ...fault } of known.missing()) all.find(each => each.file === of)!.faults.push(fault)
     const counted = bodies && (await countAll(bodies, byDigest, media, values.rewritten))
-    const well = checked.faults.length === 0 && (counted ?? []).every(({ agrees }) => agrees !== false)
-    if (values.json)
-      terminal.out(JSON.stringify({ ok: well, ...checked, ...(counted && { bodies: counted }) }, null, 2))
-    else tell(checked, counted, terminal)
+    const well =
+      all.every(({ faults }) => faults.length === 0) && (counted ?? []).every(({ agrees }) => agrees !== false)
+    if (values.json) {
+      const [{ file: _, ...only }, ...more] = all as [(typeof all)[0], ...typeof all]
+      const found = more.length === 0 ? only : { files: all }
+      terminal.out(JSON.stringify({ ok: well, ...found, ...(counted && { bodies: counted }) }, null, 2))
+    } else {
+      for (const checked of all) tell(checked, all.length > 1 ? `${checked.file}: ` : '', terminal)
+      if (counted)
+        tellCounted(
+          counted,
+          all.reduce((sum, { without_digest }) => sum + without_digest, 0),
+          terminal,
+        )
+    }
     return well ? 0 : 1
   },
 }
@@ -157,7 +174,7 @@ async function countAll(
     const note = (tokens: number | null, agrees: boolean | null, said: string) =>
       void all.push({ file: file!, receipts: ids, tokens, agrees, said })
     if (receipts.length === 0) {
-      note(null, null, 'no receipt is of this body')
+      note(null, false, 'no receipt is of this body')
       continue
     }
     const billed = receipts.filter(({ usage }) => usage.input_tokens > 0)
@@ -185,35 +202,46 @@ async function countAll(
   return all
 }
 
+/** @param of what stands before each line */
 function tell(
-  { statement, receipts, cost_nano_usd, keys, faults, notes }: Checked,
-  counted: Counted[] | null,
+  { statement, receipts, cost_nano_usd, keys, faults, notes, whole_until }: Checked,
+  of: string,
   terminal: Terminal,
 ) {
   const whose = statement
     ? `statement of ${statement.organization}${statement.key === null ? '' : `, key ${statement.key}`}, ${statement.month}, made ${statement.made_at}`
     : 'receipts'
-  terminal.out(`${whose}: ${receipts} ${receipts === 1 ? 'receipt' : 'receipts'}, ${formatUsd(cost_nano_usd, 9)} USD`)
-  for (const key of keys) terminal.out(`signed with the key ${key}`)
-  for (const fault of faults.slice(0, MOST_FAULTS)) terminal.err(fold(told(fault), terminal.columns ?? 10_000))
-  if (faults.length > MOST_FAULTS) terminal.err(`and ${faults.length - MOST_FAULTS} faults more`)
-  for (const { note, receipts: of, line, request_id } of notes)
+  const say = (text: string) => terminal.out(`${of}${text}`)
+  const folded = (text: string) => fold(`${of}${text}`, terminal.columns ?? 10_000)
+  say(`${whose}: ${receipts} ${receipts === 1 ? 'receipt' : 'receipts'}, ${formatUsd(cost_nano_usd, 9)} USD`)
+  for (const key of keys) say(`signed with the key ${key}`)
+  for (const fault of faults.slice(0, MOST_FAULTS)) terminal.err(folded(told(fault)))
+  if (faults.length > MOST_FAULTS) terminal.err(`${of}and ${faults.length - MOST_FAULTS} faults more`)
+  for (const { note, receipts: some, line, request_id } of notes)
     terminal.out(
-      fold(
-        `Note: ${of === 1 ? '' : `${of} receipts, the first in `}line ${line}, ${request_id}: ${note}`,
-        terminal.columns ?? 10_000,
-      ),
+      folded(`Note: ${some === 1 ? '' : `${some} receipts, the first in `}line ${line}, ${request_id}: ${note}`),
     )
-  if (faults.length === 0)
-    terminal.out(
-      statement
-        ? 'Each receipt is as it was signed, none is missing, and they add up.'
-        : 'Each receipt is as it was signed. Whether others are missing, a statement alone can tell.',
-    )
-  if (!counted) return
+  if (faults.length > 0) return
+  if (!statement) say('Each receipt is as it was signed. Whether others are missing, a statement alone can tell.')
+  else if (whole_until === new Date(monthOf(statement.month)!.until).toISOString())
+    say('Each receipt is as it was signed, none is missing, and they add up.')
+  else {
+    say('Each receipt is as it was signed, and they add up.')
+    say(`None is missing of what had ended by ${whole_until}. The month was not over then: fetch it again later.`)
+  }
+}
+
+/** @param without how many receipts are billed and have no digest */
+function tellCounted(counted: readonly Counted[], without: number, terminal: Terminal): void {
   for (const { file, agrees, said } of counted) (agrees === false ? terminal.err : terminal.out)(`${file}: ${said}`)
   const agreeing = counted.filter(({ agrees }) => agrees).length
   terminal.out(`${agreeing} of ${counted.length} bodies were counted as they were billed.`)
+  if (without > 0)
+    terminal.out(
+      without === 1
+        ? 'One billed receipt has no digest: no body can be held against it.'
+        : `${without} billed receipts have no digest: no body can be held against them.`,
+    )
 }
 
 const told = ({ line, request_id, fault }: Fault) =>

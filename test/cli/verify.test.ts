@@ -30,6 +30,7 @@ const HEAD = {
   made_at: '2026-12-01T00:00:00.000Z',
 } as const
 const NOVEMBER = Date.UTC(2026, 10, 1)
+const HEAD_MADE = Date.parse(HEAD.made_at)
 const PRICE = { input: 1_250_000, output: 10_000_000 }
 
 function rowOf(random: Random, i: number): LedgerRow {
@@ -383,10 +384,102 @@ describe('the command', () => {
     assert.equal(code, 1)
     assert.match(out, /kept\/0\.json: \d+ tokens, as billed\n/)
     assert.match(out, /kept\/3\.json: it was not billed\n/)
-    assert.match(out, /kept\/4\.json: no receipt is of this body\n/)
     assert.match(out, /2 of 5 bodies were counted as they were billed\.$/)
+    assert.match(err, /kept\/4\.json: no receipt is of this body$/)
     assert.match(err, /kept\/2\.json: it has (\d+) tokens, and \d+ were billed \(req_/)
     assert.match((await run(path('bodies.jsonl'), '--bodies', path('nowhere'))).err, /cannot be read: ENOENT/)
+  })
+})
+
+describe('several receipts and files', () => {
+  const dir = temporary()
+  const keysFile = join(dir, 'receipt-keys.json')
+  writeFileSync(keysFile, JSON.stringify({ keys: [ours.published] }))
+  const put = (name: string, text: string) => {
+    writeFileSync(join(dir, name), text)
+    return join(dir, name)
+  }
+  const verified = async (...files: string[]) => run(...files, '--keys', keysFile)
+  const random = new Random(11)
+  const rows = Array.from({ length: 5 }, (_, i) => rowOf(random, i))
+  const line = async (row: LedgerRow, by = ours.signing) => `${JSON.stringify(await signed(receiptOf(row), by))}\n`
+  const other: LedgerRow = { ...rows[2]!, outcome: 'incomplete' }
+  const statement = async (of: readonly LedgerRow[], head: object = {}) => {
+    let text = ''
+    for await (const lines of statementLines({ ...HEAD, ...head } as never, pagesOf(of), ours.signing)) text += lines
+    return text
+  }
+
+  test('two receipts of one request that differ are a fault; the same one twice is none', async () => {
+    const twice = put('twice.jsonl', (await line(rows[2]!)) + (await line(rows[1]!)) + (await line(rows[2]!)))
+    const same = await verified(twice)
+    assert.deepEqual([same.code, same.err], [0, ''])
+    assert.match(same.out, /^receipts: 2 receipts,/)
+    const two = await verified(put('two.jsonl', (await line(rows[2]!)) + (await line(other))))
+    assert.equal(two.code, 1)
+    assert.equal(
+      two.err,
+      `line 2, ${other.request_id}: another receipt of this request is signed too, in line 1, and they differ`,
+    )
+  })
+
+  test('a receipt that was kept is held against the statement', async () => {
+    const all = put('all.jsonl', await statement(rows))
+    const kept = put('kept.json', await line(rows[2]!))
+    assert.deepEqual((await verified(all, kept)).code, 0)
+    const differs = put('differs.json', await line(other))
+    for (const [first, second, at] of [
+      [all, differs, 4],
+      [differs, all, 1],
+    ] as const) {
+      const { code, err } = await verified(first, second)
+      assert.equal(code, 1)
+      assert.ok(err.startsWith(`${second}: line `), err)
+      assert.ok(err.includes(`is signed too, in line ${at} of ${first}, and they differ`), err)
+    }
+    const json = JSON.parse((await verified(all, differs, '--json')).out)
+    assert.deepEqual([json.ok, json.files.map((each: { faults: object[] }) => each.faults.length)], [false, [0, 1]])
+  })
+
+  test('a receipt that the statement of its month does not have is a fault', async () => {
+    const without = put('without.jsonl', await statement(rows.toSpliced(2, 1)))
+    const kept = put('kept.json', await line(rows[2]!))
+    const { code, err } = await verified(kept, without)
+    assert.equal(code, 1)
+    assert.equal(
+      err,
+      `${kept}: line 1, ${rows[2]!.request_id}: the statement of its month, ${without}, does not have it`,
+    )
+    // Of another key, organization or month, and one that may have been running when the statement was made.
+    for (const change of [{ organization: 'other' }, { time: NOVEMBER - 1 }, { time: HEAD_MADE - 1000 }])
+      assert.equal((await verified(put('kept.json', await line({ ...rows[2]!, ...change })), without)).code, 0)
+    const early = put('early.jsonl', await statement([], { made_at: '2026-11-01T20:00:00.000Z' }))
+    assert.equal((await verified(kept, early)).code, 0)
+    const ofKey = put('of-key.jsonl', await statement([], { key: 'key_9' }))
+    assert.equal((await verified(put('kept.json', await line(rows[2]!)), ofKey)).code, 0)
+  })
+
+  test('a statement that was made before its month was over says up to when it is whole', async () => {
+    const made_at = '2026-11-20T10:00:00.000Z'
+    const early = put('early.jsonl', await statement(rows, { made_at }))
+    const { code, out } = await verified(early)
+    assert.equal(code, 0)
+    assert.match(out, /^None is missing of what had ended by 2026-11-20T10:00:00\.000Z\. The month was not over then/m)
+    assert.doesNotMatch(out, /none is missing, and/)
+    assert.equal(JSON.parse((await verified(early, '--json')).out).whole_until, made_at)
+    const never = await verified(put('never.jsonl', await statement(rows, { made_at: 'x' })))
+    assert.match(never.err, /line 1: the statement does not say when it was made/)
+  })
+
+  test('a body without a receipt makes the exit code 1, and receipts without a digest are counted', async () => {
+    const bodies = join(dir, 'bodies')
+    mkdirSync(bodies)
+    writeFileSync(join(bodies, 'body.json'), '{}')
+    const bare = rows.map(row => ({ ...row, input: 10, cached: 0, body_digest: '' }))
+    const { code, out, err } = await verified(put('bare.jsonl', await statement(bare)), '--bodies', bodies)
+    assert.equal(code, 1)
+    assert.match(err, /body\.json: no receipt is of this body$/)
+    assert.match(out, /^5 billed receipts have no digest: no body can be held against them\.$/m)
   })
 })
 
