@@ -114,8 +114,17 @@ function sums({ before, after }: Compared): string[][] {
     line('revenue, USD', side => side.revenue, formatUsd),
     line('provider cost, USD', side => (side.costed < side.requests ? null : side.cost), formatUsd),
     line('margin, USD', marginOf, formatUsd),
+    ...(isPartly(before) || isPartly(after)
+      ? [
+          line('with a provider cost', side => side.costed, count),
+          line('their margin, USD', side => (side.costed > 0 ? side.costed_revenue - side.cost : null), formatUsd),
+        ]
+      : []),
   ]
 }
+
+/** Whether the provider cost is known of some rows and not of others: the margin of those tells something too. */
+const isPartly = ({ requests, costed }: Side): boolean => costed > 0 && costed < requests
 
 function limitName({ scope, limit, model }: LimitTotals): string {
   const of = scope === 'request' ? 'of one request' : `of ${scope === 'user' ? 'an end user' : `the ${scope}`}`
@@ -170,7 +179,7 @@ function untoldLines(untold: Untold, { before }: Compared): string[] {
     ...of(
       before.requests - before.costed,
       'Without a provider cost, as their backend had no `cost:`',
-      'so no margin is known.',
+      'so no margin of all is known.',
     ),
   ]
 }

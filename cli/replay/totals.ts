@@ -11,6 +11,8 @@ export interface Side {
   cost: number
   /** How many rows these are. */
   costed: number
+  /** The revenue of these. */
+  costed_revenue: number
 }
 
 export interface Compared {
@@ -40,7 +42,7 @@ export interface LimitTotals extends Pick<Refusal, 'scope' | 'limit' | 'model' |
   last: number
 }
 
-const side = (): Side => ({ requests: 0, input: 0, output: 0, revenue: 0, cost: 0, costed: 0 })
+const side = (): Side => ({ requests: 0, input: 0, output: 0, revenue: 0, cost: 0, costed: 0, costed_revenue: 0 })
 const compared = (): Compared => ({ before: side(), after: side(), refused: 0 })
 
 /** What the providers do not get, as far as it is known, and the rows whose cost is not. */
@@ -118,6 +120,7 @@ function addSide(of: Side, { input, output }: Replayed['row'], revenue: number, 
   if (cost === undefined) return
   of.cost += cost
   of.costed++
+  of.costed_revenue += revenue
 }
 
 const changeOf = ({ before, after }: Compared): number => Math.abs(after.revenue - before.revenue)

@@ -493,6 +493,12 @@ test('what a row lacks is counted and said', async t => {
   const json = JSON.parse((await command(t, lacking, {}, '--json')).out)
   assert.deepEqual(json.not_told, { organizations: 1, keys: 1, models: 1, users: 0, reservations: 1 })
   assert.equal(json.before.margin, null)
+  // Each row brings 2,000,000 nano-USD, and costs 1000.
+  const { costed, costed_revenue, cost: provider } = json.before
+  assert.deepEqual([costed, costed_revenue, provider], [4, 8_000_000, 4000])
+  assert.match(out, /^ *with a provider cost +4 +4 +0$/m)
+  assert.match(out, /^ *their margin, USD +0\.007996 +0\.00\d+ /m)
+  assert.doesNotMatch((await command(t, TEN, {})).out, /their margin/)
 })
 
 test('a fault of a proposal names its place and the cure, and nothing is replayed', async t => {
