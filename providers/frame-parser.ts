@@ -62,6 +62,7 @@ const HEAD = /(?:event: ?([^\n]*)\n)?data: ?(?=\{)/y
 /** Parses the events of one stream. */
 export class FrameParser {
   readonly #isDelta: (fields: JsonObject) => boolean
+  readonly #joins: (fields: JsonObject) => boolean
   #template: Template | undefined
   /** The JSON before the text of the last event that might become a template. */
   #before = ''
@@ -73,9 +74,11 @@ export class FrameParser {
   /**
    * @param isDelta true for events whose object the decoder neither keeps nor changes: only such an object is
    *   returned again, with another text
+   * @param joins true for those of which the decoder makes an event with their very text, so that several are one
    */
-  constructor(isDelta: (fields: JsonObject) => boolean) {
+  constructor(isDelta: (fields: JsonObject) => boolean, joins: (fields: JsonObject) => boolean = () => false) {
     this.#isDelta = isDelta
+    this.#joins = joins
   }
 
   /** The event's object, valid until the next call; undefined when the text is not a JSON object. */
@@ -95,7 +98,7 @@ export class FrameParser {
    */
   run(text: string, at: number, push: (event: StreamEvent) => void): Run | undefined {
     const template = this.#template
-    if (template === undefined) return undefined
+    if (template === undefined || !this.#joins(template.fields)) return undefined
     if (this.#head === '' || !text.startsWith(this.#head, at)) {
       HEAD.lastIndex = at
       const head = HEAD.exec(text)

@@ -36,9 +36,14 @@ interface Block {
 }
 
 /** True for deltas of text. Their objects may be reused; the object of a citation is kept. */
-function isTextDelta(fields: JsonObject): boolean {
+function isDelta(fields: JsonObject): boolean {
+  return isText(fields) || object(fields['delta'])['type'] === 'input_json_delta'
+}
+
+/** The input of a call is not: that of a custom tool is unwrapped. */
+function isText(fields: JsonObject): boolean {
   const type = object(fields['delta'])['type']
-  return type === 'text_delta' || type === 'thinking_delta' || type === 'input_json_delta'
+  return type === 'text_delta' || type === 'thinking_delta'
 }
 
 /** Where a message and the start of a block have the arguments of a call. */
@@ -59,7 +64,7 @@ const REASONS: ReadonlyMap<string, FinishReason> = new Map<string, FinishReason>
 export class MessagesDecoder implements Decoder {
   readonly #context: DecodeContext
   readonly #state: RequestState
-  readonly #frames = new FrameParser(isTextDelta)
+  readonly #frames = new FrameParser(isDelta, isText)
   readonly #searches: SearchOrder
   readonly #blocks = new Map<number, Block>()
   /** The server_tool_use blocks, by id. */

@@ -42,7 +42,7 @@ const BUFFERED = ['choices', '*', 'message', 'tool_calls', '*', 'function', 'arg
 
 /** Decodes one reply of Chat Completions. */
 export class ChatDecoder implements Decoder {
-  readonly #frames = new FrameParser(isDelta)
+  readonly #frames = new FrameParser(hasChoices, isText)
   readonly #calls: Calls
   readonly #text = new SurrogateJoiner()
   /**
@@ -258,12 +258,13 @@ export class ChatDecoder implements Decoder {
   }
 }
 
-/** Arguments that are objects are read again with the numbers as they were written. */
-function isDelta(chunk: JsonObject): boolean {
-  const choice = firstChoice(chunk['choices'])
-  if (!choice) return false
-  const calls = object(choice['delta'])['tool_calls']
-  return !Array.isArray(calls) || calls.every(call => typeof object(object(call)['function'])['arguments'] !== 'object')
+function hasChoices(chunk: JsonObject): boolean {
+  return Array.isArray(chunk['choices'])
+}
+
+/** Arguments are not: of a custom tool they are unwrapped, and as objects they are read again, for their numbers. */
+function isText(chunk: JsonObject): boolean {
+  return object(firstChoice(chunk['choices'])?.['delta'])['tool_calls'] === undefined
 }
 
 /** The choice with index 0: the gateway requests one reply, so other choices are ignored. */

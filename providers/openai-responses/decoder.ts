@@ -51,11 +51,19 @@ const LONG_FRAME = 2048
 const BOOKKEEPING = ['response.created', 'response.in_progress', 'response.queued'].map(type => `{"type":"${type}",`)
 const isBookkeeping = (data: string) => BOOKKEEPING.some(beginning => data.startsWith(beginning))
 
+/** The input of a call is not: that of a custom tool is unwrapped. */
+const TEXTS: ReadonlySet<unknown> = new Set([
+  'response.output_text.delta',
+  'response.reasoning_summary_text.delta',
+  'response.reasoning_text.delta',
+])
+const isText = (fields: JsonObject): boolean => TEXTS.has(fields['type'])
+
 /** Decodes one reply of the Responses API. */
 export class ResponsesDecoder implements Decoder {
   readonly #context: DecodeContext
   readonly #state: RequestState
-  readonly #frames = new FrameParser(fields => typeof fields['delta'] === 'string')
+  readonly #frames = new FrameParser(fields => typeof fields['delta'] === 'string', isText)
   readonly #searches: SearchOrder
   /** By `output_index`; items of servers that give none have negative numbers, in the order of their ids. */
   readonly #items = new Map<number, ItemState>()
