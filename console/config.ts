@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { dirname, resolve } from 'node:path'
 import { billersField, stripeField, tiersField } from './billing/config.ts'
+import { isNetwork, Proxies } from './web/address.ts'
 import { choice, duration, type Fault, group, list, optional, type Read, readYaml, text } from './yaml.ts'
 
 const url = (expects: string, fallback?: string) => text({ pattern: /^https?:\/\/[^\s/]+/, expects, fallback })
@@ -59,10 +60,15 @@ const FILE = group({
       client_secret: anyText('the secret of this client'),
     }),
   ),
-  proxies: list(anyText('the address of a proxy whose X-Forwarded-For is believed')),
+  proxies: list(
+    text({
+      pattern: { test: isNetwork },
+      expects: 'the address of a proxy whose X-Forwarded-For is believed, such as 10.0.0.1, or a network: 10.0.0.0/8',
+    }),
+  ),
 })
 
-export type ConsoleConfig = Read<typeof FILE> & { host: string; port: number }
+export type ConsoleConfig = Omit<Read<typeof FILE>, 'proxies'> & { host: string; port: number; proxies: Proxies }
 
 export class ConfigFault extends Error {}
 
@@ -100,6 +106,7 @@ function completed(value: Read<typeof FILE>, file: string): ConsoleConfig {
     url: new URL(value.url).origin,
     host: value.listen.slice(0, colon).replace(/^\[|\]$/g, ''),
     port: Number(value.listen.slice(colon + 1)),
+    proxies: new Proxies(value.proxies),
     database:
       database.startsWith('sqlite:') && database !== 'sqlite::memory:'
         ? `sqlite:${near(database.slice('sqlite:'.length))}`

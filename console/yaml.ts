@@ -23,7 +23,7 @@ export interface Field<T> {
 export type Read<F> = F extends Field<infer T> ? T : never
 
 /** Text. @param options `pattern` must match, and `expects` says in words what the text is, for messages */
-export function text(options: { pattern?: RegExp; expects: string; fallback?: string }): Field<string> {
+export function text(options: { pattern?: Pick<RegExp, 'test'>; expects: string; fallback?: string }): Field<string> {
   const { pattern, expects, fallback } = options
   return {
     ...(fallback !== undefined && { fallback: () => fallback }),

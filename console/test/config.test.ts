@@ -41,6 +41,14 @@ test('each fault has its place, what is wrong and what to write', () => {
     ['an address', `${GATEWAY}listen: 8090`, '2:9  listen is 8090; write an address such as 127.0.0.1:8090'],
     ['a list', `${GATEWAY}proxies: 10.0.0.1`, '2:10  proxies is "10.0.0.1"; write a list: [a, b]'],
     ['an item', `${GATEWAY}proxies: [10.0.0.1, 5]`, '2:21  proxies.1 is 5; write the address of a proxy'],
+    [
+      'no network',
+      `${GATEWAY}proxies: [10.0.0.0/33, 10.0.0.0/, proxy.local, "fd00::/8", "fd00::/129", 10.0.0.0/8]`,
+      '2:11  proxies.0 is "10.0.0.0/33"; write the address of a proxy whose X-Forwarded-For is believed, such as',
+      '2:24  proxies.1 is "10.0.0.0/"',
+      '2:35  proxies.2 is "proxy.local"',
+      '2:60  proxies.4 is "fd00::/129"',
+    ],
     ['a mapping', 'gateway: on', '1:10  gateway is "on"; write a mapping with admin, api'],
     ['a needed field', `${GATEWAY}first_organization: { id: acme, name: A }`, '2:21  first_organization needs plan'],
     [

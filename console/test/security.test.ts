@@ -245,6 +245,24 @@ test('a network that tries too often waits, whatever it tries', async () => {
   assert.equal((await c.visitor().send('/sign-in', '/sign-in', { email: 'x@example.com' })).status, 200)
 })
 
+test('behind a proxy of a listed network each has an address of its own', async () => {
+  const behind = await startConsole(gateway, { yaml: 'proxies: [127.0.0.0/8]', now })
+  try {
+    const statusOf = async (forwarded: string, email: string) => {
+      const visitor = behind.visitor()
+      await visitor.get('/sign-in')
+      return (await visitor.post('/sign-in', { email }, { 'x-forwarded-for': forwarded })).status
+    }
+    const seen = []
+    for (let i = 0; i < 31; i++) seen.push(await statusOf('198.51.100.7', `g${i}@example.com`))
+    assert.deepEqual([seen[29], seen[30]], [200, 429])
+    assert.equal(await statusOf('203.0.113.9', 'owner@example.com'), 200)
+    assert.equal(await statusOf('203.0.113.10, 198.51.100.7', 'owner@example.com'), 429, 'the last one counts')
+  } finally {
+    await behind.close()
+  }
+})
+
 test('without an invitation nobody signs up, and one that is taken back is none', async () => {
   const owner = await c.person('owner@example.com')
   const email = 'new@example.com'
