@@ -18,8 +18,8 @@ const isMoney = (name: string) => name.endsWith('_usd')
 
 export interface KeyMembers {
   label: string | null
-  /** ISO 8601. */
-  expires: string | null
+  /** ISO 8601; not set where the end stays as it is. */
+  expires?: string | null
   models: string[] | null
   limits: Record<string, number | string | null>
 }
@@ -41,7 +41,7 @@ export function keyFields(sent: Form, key?: Key): Html {
       name: 'expires',
       label: 'Ends on',
       type: 'date',
-      value: was('expires', settings['expires']?.slice(0, 10)),
+      value: was('expires', key && dayOf(key)),
       hint: 'At the end of that day, UTC. Empty: never.',
     })}
     <details class="more"${models !== '' || settings['limits'] ? html` open` : ''}>
@@ -65,8 +65,14 @@ export function keyFields(sent: Form, key?: Key): Html {
     </details>`
 }
 
-/** @throws FormFault for a field that is not as it must be */
-export function readKeyFields(sent: Form, now: number): KeyMembers {
+/** The day on which a key ends, in UTC; '' for one without an end. */
+const dayOf = ({ expires }: Key) => (expires === null ? '' : new Date(expires).toISOString().slice(0, 10))
+
+/**
+ * @param key what it is now, of one that is changed
+ * @throws FormFault for a field that is not as it must be
+ */
+export function readKeyFields(sent: Form, now: number, key?: Key): KeyMembers {
   const text = (name: string) => (sent.get(name) ?? '').trim()
   const label = text('label') === '' ? null : nameOf(text('label'), 128)
   if (label === null && text('label') !== '') throw new FormFault('the label has at most 128 characters')
@@ -83,9 +89,11 @@ export function readKeyFields(sent: Form, now: number): KeyMembers {
       )
     return [name, isMoney(name) ? value : Number(value)] as const
   })
+  const day = text('expires')
   return {
     label,
-    expires: endOf(text('expires'), now),
+    // A key may end within a day, as a replaced one does. The form shows the day alone, and sends it back with a label.
+    ...((!key || day !== dayOf(key)) && { expires: endOf(day, now) }),
     models: models.length === 0 ? null : models,
     limits: Object.fromEntries(limits),
   }

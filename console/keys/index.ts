@@ -227,7 +227,7 @@ async function show(visit: MemberVisit): Promise<Answer> {
 async function change(visit: MemberVisit): Promise<Answer> {
   const { gateway, params, form: sent, now } = visit
   const id = params['key']!
-  await gateway.changeKey(id, { ...readKeyFields(sent, now) })
+  await gateway.changeKey(id, { ...readKeyFields(sent, now, await gateway.key(id)) })
   return see(pathOf(visit, id), 'key-changed')
 }
 

@@ -112,6 +112,28 @@ test('a key is replaced: both work, then the old one ends', async () => {
   await works(fresh, 401)
 })
 
+test('another label leaves the end of a key where it is, and another day moves it', async () => {
+  const { id } = await makeKey({ label: 'short' })
+  await owner.get(`/o/oak/keys/${id}`)
+  await owner.post(`/o/oak/keys/${id}/replace`, { id: owner.field('id'), grace: '1h' })
+  const path = `/o/oak/keys/${id}`
+  const shown = async () => {
+    const { body } = await owner.get(path)
+    const [, end] = /<dt>Ends<\/dt><dd><time datetime="([^"]+)"/.exec(body) ?? []
+    return { end, day: /name="expires" type="date" value="([^"]*)"/.exec(body)![1]! }
+  }
+  const before = await shown()
+  assert.equal(before.day, before.end!.slice(0, 10))
+  const fields = { label: 'renamed', expires: before.day }
+  assert.equal((await owner.post(path, fields)).location, `${path}?done=key-changed`)
+  assert.equal((await shown()).end, before.end)
+  assert.match((await owner.get(path)).body, /name="label" type="text" value="renamed"/)
+  await owner.post(path, { label: 'renamed', expires: '2099-12-31' })
+  assert.match((await shown()).end!, /^2099-12-31T23:59:59/)
+  await owner.post(path, { label: 'renamed', expires: '' })
+  assert.deepEqual(await shown(), { end: undefined, day: '' })
+})
+
 test('a staged key works beside the old one, and is activated when that is revoked', async () => {
   const old = await makeKey({ label: 'stage' })
   await owner.get(`/o/oak/keys/${old.id}`)
