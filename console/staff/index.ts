@@ -139,8 +139,11 @@ async function showOrganization(visit: PersonVisit): Promise<Answer> {
                     'All its keys are refused from now on, until it is enabled again.',
                     `${path}/status`,
                     'Disable the organization',
+                    { status: 'disabled' },
                   )
-                : button(visit, `${path}/status`, leaves ? 'Take the deletion back' : 'Enable it')
+                : button(visit, `${path}/status`, leaves ? 'Take the deletion back' : 'Enable it', {
+                    fields: { status: 'active', leaves: leaves ?? '' },
+                  })
             }</section>`
       }
       <section><h2>Limits now</h2><div class="card">${limits.length > 0 ? limitMeters(limits) : 'none'}</div></section>
@@ -167,14 +170,22 @@ async function changePlan(visit: PersonVisit): Promise<Answer> {
   return see(`/staff/organizations/${encodeURIComponent(id)}`, 'organization-changed')
 }
 
+/** The form says what is wanted: a page from before another change turns nothing round, and takes no deletion back. */
 async function changeStatus(visit: PersonVisit): Promise<Answer> {
-  const { db, params, session, now, address } = visit
+  const { db, params, form: sent, session, now, address } = visit
   const id = params['id']!
-  let status = 'active'
-  await gatewayOf(visit).change(id, now => ({ status: (status = now.status === 'active' ? 'disabled' : 'active') }))
+  const wanted = sent.get('status')
+  if (wanted !== 'active' && wanted !== 'disabled') throw new Refusal(400, 'This form is not complete.')
+  let changed = false
+  await gatewayOf(visit).change(id, now => {
+    if (wanted === 'active' && now.leaves && now.leaves !== sent.get('leaves'))
+      throw new FormFault('the organization has been deleted since this page was loaded; look at it again')
+    changed = now.status !== wanted
+    return changed ? { status: wanted } : null
+  })
   // Enabling takes a deletion back.
-  if (status === 'active') await db.updateTable('organization').set({ deleted: null }).where('id', '=', id).execute()
-  await note(db, { organization: id, person: session.person, action: `staff.${status}`, address, now })
+  if (wanted === 'active') await db.updateTable('organization').set({ deleted: null }).where('id', '=', id).execute()
+  if (changed) await note(db, { organization: id, person: session.person, action: `staff.${wanted}`, address, now })
   return see(`/staff/organizations/${encodeURIComponent(id)}`, 'organization-changed')
 }
 

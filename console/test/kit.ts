@@ -173,7 +173,7 @@ export class Visitor {
 
   /** The value of a hidden field of the page that was seen last. */
   field(name: string): string {
-    return new RegExp(`name="${name}" value="([^"]*)"`).exec(this.#last)![1]!
+    return new RegExp(`name="${name}"\\s+value="([^"]*)"`).exec(this.#last)![1]!
   }
 
   async #ask(path: string, init: RequestInit): Promise<Seen> {

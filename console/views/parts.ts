@@ -96,12 +96,19 @@ export function passkey(visit: Visit, way: 'add' | 'use', body: Html, next = '/'
 }
 
 /** What needs a second thought: opened, and then confirmed. It works without a script. */
-export function confirm(visit: Visit, summary: string, words: Html | string, action: string, label: string): Html {
+export function confirm(
+  visit: Visit,
+  summary: string,
+  words: Html | string,
+  action: string,
+  label: string,
+  fields: Record<string, string> = {},
+): Html {
   return html`<details class="confirm">
     <summary>${summary}</summary>
     <div class="card">
       <p>${words}</p>
-      ${button(visit, action, label, { class: 'danger' })}
+      ${button(visit, action, label, { class: 'danger', fields })}
     </div>
   </details>`
 }
