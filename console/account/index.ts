@@ -5,7 +5,7 @@ import { mayTry } from '../people/attempts.ts'
 import { emailOf, nameOf } from '../people/email.ts'
 import { note } from '../people/events.ts'
 import { newLink } from '../people/links.ts'
-import { LastOwner, setRole } from '../people/memberships.ts'
+import { LastOwner } from '../people/memberships.ts'
 import { addPasskey, passkeysOf, passkeysWork, registrationOptions } from '../people/passkeys.ts'
 import { deletePerson, personByEmail } from '../people/persons.ts'
 import { endSessions, sessionsOf } from '../people/sessions.ts'
@@ -354,15 +354,13 @@ async function remove(visit: PersonVisit): Promise<Answer> {
     const others = await db.selectFrom('person').select('id').where('staff', '=', 1).where('id', '<>', who.id).execute()
     if (others.length === 0) throw new FormFault('you are the last member of staff; add another first')
   }
-  for (const { id, name } of memberships) {
-    try {
-      await setRole(db, id, who.id, null)
-    } catch (error) {
-      if (!(error instanceof LastOwner)) throw error
-      throw new FormFault(`you are the last owner of ${name}; make another member owner, or delete it`)
-    }
+  try {
+    await deletePerson(db, who, now)
+  } catch (error) {
+    if (!(error instanceof LastOwner)) throw error
+    const name = memberships.find(({ id }) => id === error.organization)?.name ?? error.organization
+    throw new FormFault(`you are the last owner of ${name}; make another member owner, or delete it`)
   }
-  await deletePerson(db, who, now)
   visit.setSession(null)
   return see('/sign-in')
 }

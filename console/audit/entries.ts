@@ -25,6 +25,7 @@ const ACTIONS: Record<string, string> = {
   'member.decline': 'declined the invitation',
   'member.invite': 'invited',
   'member.join': 'joined',
+  'member.leave': 'left the organization',
   'member.remove': 'removed',
   'member.role': 'changed the role of',
   'member.uninvite': 'took back the invitation of',

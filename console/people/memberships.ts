@@ -51,7 +51,31 @@ export async function addMember(db: Database, organization: string, person: stri
     .execute()
 }
 
-export class LastOwner extends Error {}
+/** Thrown where no owner would be left. */
+export class LastOwner extends Error {
+  readonly organization: string
+  constructor(organization: string) {
+    super(`${organization} needs an owner`)
+    this.organization = organization
+  }
+}
+
+/** @throws LastOwner when an organization would have no owner without a person. Give a transaction. */
+export async function keepAnOwner(step: Database, organization: string, person: string): Promise<void> {
+  // The organization's row is the lock: two owners who leave at the same time do so one after the other.
+  await step
+    .updateTable('organization')
+    .set(eb => ({ name: eb.ref('name') }))
+    .where('id', '=', organization)
+    .execute()
+  const owners = await step
+    .selectFrom('member')
+    .select('person')
+    .where('organization', '=', organization)
+    .where('role', '=', 'owner')
+    .execute()
+  if (owners.length === 1 && owners[0]!.person === person) throw new LastOwner(organization)
+}
 
 /**
  * Gives a member another role, or takes the membership away (null).
@@ -60,30 +84,22 @@ export class LastOwner extends Error {}
  */
 export function setRole(db: Database, organization: string, person: string, role: Role | null): Promise<boolean> {
   return db.transaction().execute(async step => {
-    // The organization's row is the lock: two owners who leave at the same time do so one after the other.
-    await step
-      .updateTable('organization')
-      .set(eb => ({ name: eb.ref('name') }))
-      .where('id', '=', organization)
-      .execute()
-    const of = step.selectFrom('member').where('organization', '=', organization)
-    const member = await of.where('person', '=', person).select('role').executeTakeFirst()
-    if (!member) return false
-    const owners = await of.where('role', '=', 'owner').where('person', '<>', person).select('person').execute()
-    if (member.role === 'owner' && role !== 'owner' && owners.length === 0) throw new LastOwner()
+    if (role !== 'owner') await keepAnOwner(step, organization, person)
     const which = { organization, person }
-    if (role === null)
-      await step
-        .deleteFrom('member')
-        .where(eb => eb.and(which))
-        .execute()
-    else
-      await step
-        .updateTable('member')
-        .set({ role })
-        .where(eb => eb.and(which))
-        .execute()
-    return true
+    const changed =
+      role === null
+        ? await step
+            .deleteFrom('member')
+            .where(eb => eb.and(which))
+            .returning('person')
+            .execute()
+        : await step
+            .updateTable('member')
+            .set({ role })
+            .where(eb => eb.and(which))
+            .returning('person')
+            .execute()
+    return changed.length > 0
   })
 }
 

@@ -1,7 +1,7 @@
 /** People: each is an address of mail. */
 import type { Database, PersonTable } from '../db/tables.ts'
 import { note } from './events.ts'
-import { invitationsOf } from './memberships.ts'
+import { invitationsOf, keepAnOwner, membershipsOf } from './memberships.ts'
 import { newId } from './secrets.ts'
 
 export async function personByEmail(db: Database, email: string): Promise<PersonTable | null> {
@@ -42,9 +42,15 @@ export async function someStaff(db: Database): Promise<boolean> {
   return (await db.selectFrom('person').select('id').where('staff', '=', 1).limit(1).executeTakeFirst()) !== undefined
 }
 
-/** Takes a person out, with everything that is known of them. What they did stays, by an id that nobody has. */
+/**
+ * Takes a person out, with everything that is known of them. What they did stays, by an id that nobody has.
+ * @throws LastOwner when an organization would have no owner; nothing has changed then
+ */
 export function deletePerson(db: Database, { id, email }: PersonTable, now: number): Promise<void> {
   return db.transaction().execute(async step => {
+    // By their ids, so that two people with the same organizations do not wait for each other.
+    const ids = (await membershipsOf(step, id)).map(one => one.id).sort()
+    for (const organization of ids) await keepAnOwner(step, organization, id)
     for (const table of ['passkey', 'recovery_code', 'session', 'member', 'link', 'challenge', 'notice'] as const)
       await step.deleteFrom(table).where('person', '=', id).execute()
     await step.deleteFrom('link').where('email', '=', email).execute()
@@ -61,5 +67,7 @@ export function deletePerson(db: Database, { id, email }: PersonTable, now: numb
       if (one.detail.includes(email))
         await step.updateTable('event').set({ detail: '' }).where('id', '=', one.id).execute()
     await note(step, { person: id, action: 'account.delete', address: '', now })
+    for (const organization of ids)
+      await note(step, { organization, person: id, action: 'member.leave', address: '', now })
   })
 }

@@ -274,6 +274,27 @@ test('members get roles, and the last owner stays', async () => {
   assert.match((await owner.get('/o/oak/audit')).body, /changed the role of/)
 })
 
+test('an account that may not be deleted keeps all its memberships; one that is leaves a line in each', async () => {
+  for (const id of ['aspen', 'zebrawood']) await c.organization(id)
+  const other = await c.member('aspen', 'aspen@example.com', 'owner')
+  const leaving = await c.member('aspen', 'leaving@example.com', 'developer')
+  await c.member('zebrawood', 'leaving@example.com', 'owner')
+  const refused = await leaving.send('/account', '/account/delete')
+  assert.equal(refused.status, 400)
+  assert.match(refused.body, /You are the last owner of Name of zebrawood/)
+  for (const path of ['/o/aspen/keys', '/o/zebrawood/keys']) assert.equal((await leaving.get(path)).status, 200)
+  const heir = await c.member('zebrawood', 'heir@example.com', 'owner')
+  assert.equal((await leaving.send('/account', '/account/delete')).location, '/sign-in')
+  for (const [owner, path] of [
+    [other, '/o/aspen/audit'],
+    [heir, '/o/zebrawood/audit'],
+  ] as const) {
+    const { body } = await owner.get(path)
+    assert.match(body, /a former member<\/td><td[^>]*>left the organization/)
+    assert.ok(!body.includes('leaving@'))
+  }
+})
+
 test('staff changes the plan at once, disables and enables, and no customer reads its name', async () => {
   const staff = await c.person('staff@example.com', { staff: true })
   const { secret } = await makeKey()

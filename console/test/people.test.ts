@@ -253,7 +253,20 @@ for (const { name, skip, start } of ENGINES)
       assert.deepEqual(events.map(({ action, address }) => [action, address]).sort(), [
         ['account.delete', ''],
         ['member.join', ''],
+        ['member.leave', ''],
       ])
+    })
+
+    test('of the last two owners who delete their accounts at the same time one stays, with all that is theirs', async () => {
+      const [a, b] = [await person(), await person()]
+      const all = [await organization(), await organization()]
+      for (const id of all) for (const { id: who } of [a, b]) await addMember(db, id, who, 'owner', T0)
+      const left = await Promise.allSettled([a, b].map(who => deletePerson(db, who, T0)))
+      const [fault, ...more] = left.filter(({ status }) => status === 'rejected') as PromiseRejectedResult[]
+      assert.ok(fault!.reason instanceof LastOwner && more.length === 0)
+      const stays = left[0]!.status === 'rejected' ? a : b
+      assert.deepEqual((await membershipsOf(db, stays.id)).map(({ id }) => id).sort(), all.sort())
+      assert.ok(await personByEmail(db, stays.email))
     })
 
     test('what is over is swept away, and what is not stays', async () => {
