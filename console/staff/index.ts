@@ -1,17 +1,20 @@
 /** Pages of the operator's staff: organizations, invitations, the waiting list, staff itself. */
 import { html } from 'hono/html'
+import type { InvitationTable } from '../db/tables.ts'
 import { limitMeters } from '../limits/meters.ts'
 import { emailOf } from '../people/email.ts'
 import { note } from '../people/events.ts'
-import { endInvitation, invite, membersOf, openInvitations } from '../people/memberships.ts'
+import { endInvitation, invite, type Member, membersOf, openInvitations } from '../people/memberships.ts'
 import { page } from '../views/layout.ts'
 import { badge, button, confirm, empty, form, input, invitedInput, table, time } from '../views/parts.ts'
 import {
   type Answer,
+  type Form,
   FormFault,
   get,
   type Html,
   type Page,
+  type Parts,
   type PersonVisit,
   post,
   Refusal,
@@ -27,6 +30,8 @@ export const staff: Page = {
     get.staff('/staff/organizations/:id', showOrganization),
     post.staff('/staff/organizations/:id/plan', changePlan, showOrganization),
     post.staff('/staff/organizations/:id/status', changeStatus, showOrganization),
+    post.staff('/staff/organizations/:id/invite', inviteOwner, showOrganization),
+    post.staff('/staff/organizations/:id/invitations/:invitation/end', takeOwnerBack),
     get.staff('/staff/people', showPeople),
     post.staff('/staff/invite', sendInvitation, showPeople),
     post.staff('/staff/invitations/:id/end', takeBack),
@@ -94,10 +99,11 @@ async function showOrganizations(visit: PersonVisit): Promise<Answer> {
 }
 
 async function showOrganization(visit: PersonVisit): Promise<Answer> {
-  const { db, params, form: sent } = visit
+  const { db, params, form: sent, now } = visit
   const id = params['id']!
   const { organization } = await gatewayOf(visit).organization(id)
   const members = await membersOf(db, id)
+  const invitations = hasOwner(members) ? [] : await openInvitations(db, id, now)
   const path = `/staff/organizations/${encodeURIComponent(id)}`
   const { plan, status, place, faults, limits, keys, leaves } = organization
   return page(
@@ -155,8 +161,72 @@ async function showOrganization(visit: PersonVisit): Promise<Answer> {
               ['Person', 'Role', 'Since'],
               members.map(({ email, role, created }) => [email, role, time(created, false)]),
             )
-      }</section>`,
+      }
+        ${
+          hasOwner(members) || leaves
+            ? ''
+            : html`<div class="card narrow"><h3>Invite an owner</h3>
+                <p class="muted">It has none, so nobody can invite its members.</p>
+                ${form(
+                  visit,
+                  `${path}/invite`,
+                  html`${invitedInput(sent.get('email'))}<button type="submit" class="main">Invite</button>`,
+                )}
+              </div>`
+        }
+        ${invitationTable(visit, invitations, `${path}/invitations`)}
+      </section>`,
   )
+}
+
+function invitationTable(visit: PersonVisit, invitations: readonly InvitationTable[], path: string): Html | string {
+  if (invitations.length === 0) return ''
+  return table(
+    'Open invitations',
+    ['Address', 'Until', ''],
+    invitations.map(({ id, email, expires }) => [
+      email,
+      time(expires),
+      button(visit, `${path}/${id}/end`, 'Take back', { about: `the invitation of ${email}` }),
+    ]),
+  )
+}
+
+const hasOwner = (members: readonly Member[]) => members.some(({ role }) => role === 'owner')
+
+/**
+ * Invites an owner to an organization that has none: its last one deleted it and the account, or it was made at the
+ * gateway. Where there is an owner, that is who invites: staff comes into no organization by itself.
+ */
+async function inviteOwner(visit: PersonVisit): Promise<Answer> {
+  const { db, params, parts, form: sent, session, now, address } = visit
+  const id = params['id']!
+  const email = wantedEmail(sent)
+  const { organization } = await gatewayOf(visit).organization(id)
+  if (organization.leaves) throw new FormFault('the organization is deleted; take the deletion back first')
+  if (hasOwner(await membersOf(db, id))) throw new FormFault('the organization has an owner, who invites others')
+  const name = organization.name ?? id
+  await db
+    .insertInto('organization')
+    .values({ id, name, created: now, creator: null, deleted: null })
+    // The gateway has it, whatever was noted here.
+    .onConflict(conflict => conflict.column('id').doUpdateSet({ deleted: null }))
+    .execute()
+  await invite(db, { email, organization: id, role: 'owner', inviter: session.person }, now)
+  const happened = { organization: id, person: session.person, action: 'staff.invite' }
+  await note(db, { ...happened, detail: `${email}, owner`, address, now })
+  mailInvitation(parts, email, `${name} at ${parts.config.name}`, 'and the invitation to be its owner is there')
+  return see(`/staff/organizations/${encodeURIComponent(id)}`, 'invited')
+}
+
+async function takeOwnerBack({ db, params, session, now, address }: PersonVisit): Promise<Answer> {
+  const id = params['id']!
+  const whose = { organization: id }
+  const ended = hasOwner(await membersOf(db, id)) ? null : await endInvitation(db, params['invitation']!, whose, now)
+  if (!ended) throw new Refusal(404, 'This invitation has been used, or taken back.')
+  const happened = { ...whose, person: session.person, action: 'member.uninvite' }
+  await note(db, { ...happened, detail: ended.email, address, now })
+  return see(`/staff/organizations/${encodeURIComponent(id)}`, 'invitation-ended')
 }
 
 async function changePlan(visit: PersonVisit): Promise<Answer> {
@@ -213,15 +283,7 @@ async function showPeople(visit: PersonVisit): Promise<Answer> {
       </section>
       ${
         invitations.length > 0
-          ? html`<section><h2>Open invitations</h2>${table(
-              'Open invitations',
-              ['Address', 'Until', ''],
-              invitations.map(({ id, email, expires }) => [
-                email,
-                time(expires),
-                button(visit, `/staff/invitations/${id}/end`, 'Take back', { about: `the invitation of ${email}` }),
-              ]),
-            )}</section>`
+          ? html`<section><h2>Open invitations</h2>${invitationTable(visit, invitations, '/staff/invitations')}</section>`
           : ''
       }
       <section><h2>Waiting list</h2>${
@@ -281,11 +343,15 @@ async function inviteCustomer(visit: PersonVisit, email: string): Promise<void> 
   const { db, parts, session, now, address } = visit
   await invite(db, { email, organization: null, role: 'owner', inviter: session.person }, now)
   await note(db, { person: session.person, action: 'staff.invite', detail: email, address, now })
-  const { config, mail } = parts
+  mailInvitation(parts, email, parts.config.name, 'and open your organization')
+}
+
+/** @param to what somebody is invited to. @param what there is to do after signing in */
+function mailInvitation({ config, mail }: Parts, email: string, to: string, what: string): void {
   mail.send({
     to: email,
-    subject: `You are invited to ${config.name}`,
-    text: `You are invited to ${config.name}. Sign in with this address, and open your organization:
+    subject: `You are invited to ${to}`,
+    text: `You are invited to ${to}. Sign in with this address, ${what}:
 
 ${config.url}/sign-in?email=${encodeURIComponent(email)}
 
@@ -294,10 +360,15 @@ The invitation stays open for seven days. If you do not know what this is about,
   })
 }
 
-async function sendInvitation(visit: PersonVisit): Promise<Answer> {
-  const email = emailOf(visit.form.get('email'))
+/** @throws FormFault */
+function wantedEmail(sent: Form): string {
+  const email = emailOf(sent.get('email'))
   if (email === null) throw new FormFault('this is no address of mail; write one such as ada@example.com')
-  await inviteCustomer(visit, email)
+  return email
+}
+
+async function sendInvitation(visit: PersonVisit): Promise<Answer> {
+  await inviteCustomer(visit, wantedEmail(visit.form))
   return see('/staff/people', 'invited')
 }
 

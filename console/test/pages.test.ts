@@ -4,6 +4,7 @@ import { after, before, test } from 'node:test'
 import type { TestGateway } from '../../test/e2e/harness.ts'
 import { eventually } from '../../test/eventually.ts'
 import { REFUSAL } from '../limits/index.ts'
+import { StaffGateway } from '../staff/gateway.ts'
 import { csv } from '../usage/csv.ts'
 import { gatewayForConsole, type Seen, startConsole, type TestConsole, type Visitor } from './kit.ts'
 
@@ -348,6 +349,52 @@ test('an organization is deleted by its owner: keys stop, its pages are gone, st
   await staff.post('/staff/organizations/elm/status', { status: 'active', leaves: staff.field('leaves') })
   await works(secret)
   assert.equal((await elm.get('/o/elm')).status, 200)
+})
+
+test('staff invites an owner to an organization that has none', async () => {
+  await c.organization('larch')
+  const larch = await c.member('larch', 'larch@example.com', 'owner')
+  const staff = await c.person('staff@example.com', { staff: true })
+  const path = '/staff/organizations/larch'
+  assert.ok(!(await staff.get(path)).body.includes('Invite an owner'))
+  const early = await staff.post(`${path}/invite`, { email: 'staff@example.com' })
+  assert.equal(early.status, 400)
+  assert.match(early.body, /The organization has an owner, who invites others/)
+  assert.equal((await larch.send('/o/larch/members', '/o/larch/delete')).location, '/')
+  assert.equal((await larch.send('/account', '/account/delete')).location, '/sign-in')
+  assert.match((await staff.send(path, `${path}/invite`, { email: 'x@example.com' })).body, /take the deletion back/)
+  await staff.get(path)
+  await staff.post(`${path}/status`, { status: 'active', leaves: staff.field('leaves') })
+  assert.match((await staff.get(path)).body, /Invite an owner/)
+  assert.equal((await staff.post(`${path}/invite`, { email: 'no address' })).status, 400)
+  for (const email of ['mistyped@example.com', 'heir-of-larch@example.com'])
+    assert.equal((await staff.send(path, `${path}/invite`, { email })).location, `${path}?done=invited`)
+  const open = (await staff.get(path)).body
+  const ends = [...open.matchAll(/invitations\/\w+\/end/g)].map(([end]) => end)
+  assert.equal(ends.length, 2)
+  const mistyped = /mistyped@[\s\S]*?(invitations\/\w+\/end)/.exec(open)![1]!
+  assert.equal((await staff.post(`${path}/${mistyped}`)).location, `${path}?done=invitation-ended`)
+  assert.match(c.mails.at(-1)!.text, /invited to Name of larch at Sluice/)
+  const heir = await c.person('heir-of-larch@example.com')
+  const start = await heir.get('/')
+  assert.match(start.body, /You are invited to Name of larch as owner/)
+  assert.equal((await heir.post(/\/invitations\/\w+\/accept/.exec(start.body)![0])).location, '/o/larch')
+  assert.equal((await heir.get('/o/larch/members')).status, 200)
+  assert.match((await heir.get('/o/larch/audit')).body, /the operator<\/td><td[^>]*>invited/)
+  assert.ok(!(await staff.get(path)).body.includes('Invite an owner'))
+})
+
+test('an organization that the gateway alone has gets an owner too', async () => {
+  await new StaffGateway(c.config, 'console').create('rowan', { plan: 'beta', name: 'Rowan' })
+  const staff = await c.person('staff@example.com', { staff: true })
+  const path = '/staff/organizations/rowan'
+  assert.equal((await staff.send(path, `${path}/invite`, { email: 'rowan@example.com' })).status, 303)
+  const owner = await c.person('rowan@example.com')
+  const start = await owner.get('/')
+  assert.match(start.body, /You are invited to Rowan as owner/)
+  await owner.post(/\/invitations\/\w+\/accept/.exec(start.body)![0])
+  assert.equal((await owner.get('/o/rowan/keys')).status, 200)
+  assert.equal((await staff.send('/staff', '/staff/organizations/none/invite', { email: 'a@example.com' })).status, 404)
 })
 
 test('an organization of gateway.yaml is shown, and what would change it is refused with the reason', async () => {
