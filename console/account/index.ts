@@ -9,7 +9,7 @@ import { LastOwner } from '../people/memberships.ts'
 import { addPasskey, passkeysOf, passkeysWork, registrationOptions } from '../people/passkeys.ts'
 import { deletePerson, personByEmail } from '../people/persons.ts'
 import { endSessions, sessionsOf } from '../people/sessions.ts'
-import { matchedStep, newRecoveryCodes, newTotpSecret, otpauth, takeCode } from '../people/totp.ts'
+import { matchedStep, newRecoveryCodes, newTotpSecret, otpauth, takeCode, takeRecoveryCode } from '../people/totp.ts'
 import { page } from '../views/layout.ts'
 import { badge, button, confirm, empty, form, input, passkey, table, time } from '../views/parts.ts'
 import {
@@ -271,8 +271,10 @@ function showApp(visit: PersonVisit): Answer {
         ${form(
           visit,
           '/account/app/off',
-          html`${codeInput()}<button type="submit" class="danger">Turn it
-          off</button>`,
+          html`${input({
+            ...{ name: 'code', label: 'Code', required: true, hint: 'The six digits of your app, or a recovery code.' },
+            more: { autocomplete: 'one-time-code', inputmode: 'text', maxlength: '20' },
+          })}<button type="submit" class="danger">Turn it off</button>`,
         )}
       </div>`,
     )
@@ -336,7 +338,9 @@ async function turnOff({ db, session, form: sent, now, address }: PersonVisit): 
   if (session.who.totp === null) return see('/account/app')
   if (!(await mayTry(db, `second ${session.person}`, CODES, now)))
     throw new Refusal(429, 'There were too many wrong codes. Wait a quarter of an hour, and try again.')
-  if (!(await takeCode(db, session.who, sent.get('code') ?? '', now)))
+  const code = sent.get('code') ?? ''
+  // Recovery codes are for whoever has the app no more, who must be able to take it off.
+  if (!(await takeCode(db, session.who, code, now)) && !(await takeRecoveryCode(db, session.who, code)))
     throw new FormFault('this code is wrong, or has been used')
   await db.updateTable('person').set({ totp: null }).where('id', '=', session.person).execute()
   await db.deleteFrom('recovery_code').where('person', '=', session.person).execute()

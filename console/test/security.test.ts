@@ -332,6 +332,29 @@ test('the second factor is asked for, and its code is good for one session', asy
   assert.equal(guesses.at(-1), 429)
 })
 
+test('who has lost the app takes it off with a recovery code, which is then used up with the others', async () => {
+  const person = await c.person('lost@example.com')
+  const codes = async () => {
+    await person.get('/account/app')
+    const secret = person.field('secret')
+    const on = await person.post('/account/app', { secret, code: codeOf(secret, stepOf(now())) })
+    return /<pre>([^<]+)<\/pre>/.exec(on.body)![1]!.split('\n')
+  }
+  const off = async (code: string) => (await person.send('/account/app', '/account/app/off', { code })).location
+  const before = await codes()
+  assert.equal(before.length, 10)
+  assert.equal(await off('aaaaa-aaaaa'), null)
+  assert.equal(await off(before[3]!), '/account?done=totp-off')
+  assert.match((await person.get('/account')).body, /Turn it on/)
+  const after = await codes()
+  assert.equal(await off(before[4]!), null, 'those of before went with it')
+  // As at sign-in, it is good for one of the two.
+  const { visitor } = await signIn('lost@example.com')
+  assert.equal((await visitor.send('/sign-in/second', '/sign-in/second', { code: after[0]! })).location, '/')
+  assert.equal(await off(after[0]!), null)
+  assert.equal(await off(after[1]!.toUpperCase().replace('-', ' ')), '/account?done=totp-off')
+})
+
 test('an address changes by the mail that went to the new one, and the old one is told', async () => {
   const person = await c.person('old@example.com')
   await person.send('/account', '/account/email', { email: 'new-address@example.com' })
