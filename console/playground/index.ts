@@ -7,7 +7,7 @@ import { html } from 'hono/html'
 import { page } from '../views/layout.ts'
 import { form, input } from '../views/parts.ts'
 import { type Answer, FormFault, get, type Html, type MemberVisit, type Page, post } from '../web/visit.ts'
-import { REQUEST_MS, secretFor } from './key.ts'
+import { forget, keyFor, REQUEST_MS } from './key.ts'
 
 export const playground: Page = {
   name: 'playground',
@@ -56,27 +56,15 @@ function area(name: string, label: string, value: string | null, rows: number, r
 }
 
 async function ask(visit: MemberVisit): Promise<Answer> {
-  const { form: sent, parts } = visit
+  const { form: sent } = visit
   const [model, system, prompt] = ['model', 'system', 'prompt'].map(name => (sent.get(name) ?? '').trim())
   if (!model) throw new FormFault('Model: write the id of a model of your plan')
   if (!prompt) throw new FormFault('Message: write something')
   // The page's script reads the stream; without it the whole reply comes as a page.
   const stream = sent.get('stream') === '1'
-  const secret = await secretFor(visit)
   const messages = [...(system ? [{ role: 'system', content: system }] : []), { role: 'user', content: prompt }]
-  let answer: Response
-  try {
-    answer = await fetch(`${parts.config.gateway.api}/chat/completions`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
-      body: JSON.stringify({ model, messages, stream, ...(stream && { stream_options: { include_usage: true } }) }),
-      signal: AbortSignal.timeout(REQUEST_MS),
-      redirect: 'error',
-    })
-  } catch (error) {
-    parts.tell(`the public API does not answer: ${(error as Error).message}`)
-    throw new FormFault('The gateway does not answer. Try again shortly')
-  }
+  const options = stream && { stream_options: { include_usage: true } }
+  const answer = await answerTo(visit, JSON.stringify({ model, messages, stream, ...options }))
   if (stream) {
     // What the API says goes on as it is, and as nothing else: a frame is never a page.
     const type = answer.ok ? 'text/event-stream' : 'application/json'
@@ -85,4 +73,29 @@ async function ask(visit: MemberVisit): Promise<Answer> {
   const reply = (await answer.json().catch(() => null)) as any
   if (!answer.ok) throw new FormFault(reply?.error?.message ?? `The gateway answered ${answer.status}`)
   return shown(visit, String(reply?.choices?.[0]?.message?.content ?? reply?.choices?.[0]?.message?.refusal ?? ''))
+}
+
+/** What the public API answers. With a key that it does not take, which somebody may have deleted, another is made once. */
+async function answerTo(visit: MemberVisit, body: string): Promise<Response> {
+  const key = await keyFor(visit)
+  const answer = await send(visit, key.secret, body)
+  if (answer.status !== 401) return answer
+  await answer.body?.cancel()
+  await forget(visit, key)
+  return send(visit, (await keyFor(visit)).secret, body)
+}
+
+async function send({ parts }: MemberVisit, secret: string, body: string): Promise<Response> {
+  try {
+    return await fetch(`${parts.config.gateway.api}/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${secret}`, 'content-type': 'application/json' },
+      body,
+      signal: AbortSignal.timeout(REQUEST_MS),
+      redirect: 'error',
+    })
+  } catch (error) {
+    parts.tell(`the public API does not answer: ${(error as Error).message}`)
+    throw new FormFault('The gateway does not answer. Try again shortly')
+  }
 }

@@ -1,10 +1,10 @@
 /**
- * The key of a person's playground: it lasts ten minutes, spends at most a dollar, and is the only one of its kind that
- * the person has. Its secret stays in the memory of the console and never reaches the browser.
+ * The key of a person's playground: it lasts ten minutes and spends at most a dollar. Its secret stays in the memory of
+ * the console and never reaches the browser, so each of several consoles has a key of its own for the person.
  */
 import { randomBytes } from 'node:crypto'
 import { setTimeout } from 'node:timers/promises'
-import { personOf } from '../gateway.ts'
+import { GatewayRefused, personOf } from '../gateway.ts'
 import type { MemberVisit, Parts } from '../web/visit.ts'
 
 export const LABEL = 'Playground'
@@ -16,7 +16,8 @@ const KNOWN_MS = 3000
 const EVERY_MS = 100
 const LIMITS = { daily_spend_usd: '1.00', concurrent_requests: 2 }
 
-interface PlaygroundKey {
+export interface PlaygroundKey {
+  id: string
   secret: string
   /** Unix ms. */
   until: number
@@ -25,36 +26,62 @@ interface PlaygroundKey {
 /** By organization and person. */
 const kept = new WeakMap<Parts, Map<string, Promise<PlaygroundKey>>>()
 
-/** The secret of a key that works for the next minutes. */
-export async function secretFor(visit: MemberVisit): Promise<string> {
-  const { parts, organization, session, now } = visit
+/** Those of a console, and what the one of a visit is kept under. */
+function keptFor({ parts, organization, session }: MemberVisit) {
   let keys = kept.get(parts)
   if (!keys) kept.set(parts, (keys = new Map()))
-  const whose = `${organization.id} ${session.person}`
+  return { keys, whose: `${organization.id} ${session.person}` }
+}
+
+/** A key that works for the next minutes, as far as this console knows. */
+export async function keyFor(visit: MemberVisit): Promise<PlaygroundKey> {
+  const { now } = visit
+  const { keys, whose } = keptFor(visit)
   const known = await keys.get(whose)?.catch(() => undefined)
-  if (known && known.until - now > REQUEST_MS) return known.secret
+  if (known && known.until - now > REQUEST_MS) return known
   // Two requests at once make one key.
   const making = makeKey(visit)
   keys.set(whose, making)
   making.catch(() => keys.delete(whose))
   for (const [other, key] of keys) key.then(({ until }) => until <= now && keys.delete(other)).catch(() => {})
-  return (await making).secret
+  return making
 }
 
-async function makeKey({ gateway, session, now, parts }: MemberVisit): Promise<PlaygroundKey> {
-  // Those of before, also of another console or of one that was restarted.
-  const mine = (await gateway.keys()).filter(
-    ({ label, creator }) => label === LABEL && personOf(creator) === session.person,
+/** Forgets a key that the public API does not take, because somebody has deleted or revoked it. */
+export async function forget(visit: MemberVisit, { id }: PlaygroundKey): Promise<void> {
+  const { keys, whose } = keptFor(visit)
+  const known = await keys.get(whose)?.catch(() => undefined)
+  // Another request has been faster.
+  if (known?.id !== id) return
+  keys.delete(whose)
+  await drop(visit, id)
+}
+
+async function drop({ gateway }: MemberVisit, id: string): Promise<void> {
+  try {
+    await gateway.deleteKey(id)
+  } catch (error) {
+    if (!(error instanceof GatewayRefused && error.status === 404)) throw error
+  }
+}
+
+async function makeKey(visit: MemberVisit): Promise<PlaygroundKey> {
+  const { gateway, session, now, parts } = visit
+  // Those that are over, also of a console that was restarted. Of one that is not, another console may have the secret.
+  const over = (await gateway.keys()).filter(
+    ({ label, creator, expires }) =>
+      label === LABEL && personOf(creator) === session.person && expires !== null && Date.parse(expires) <= now,
   )
-  for (const { id } of mine) await gateway.deleteKey(id)
+  for (const { id } of over) await drop(visit, id)
   const until = now + LIFE_MS
-  const secret = await gateway.createKey(`key_${randomBytes(8).toString('hex')}`, {
+  const id = `key_${randomBytes(8).toString('hex')}`
+  const secret = await gateway.createKey(id, {
     label: LABEL,
     expires: new Date(until).toISOString(),
     limits: LIMITS,
   })
   await untilKnown(parts.config.gateway.api, secret!)
-  return { secret: secret!, until }
+  return { id, secret: secret!, until }
 }
 
 /** Waits until the public API knows a key. Where it does not answer, the request that follows says so. */
