@@ -44,18 +44,21 @@ const ATTEMPTS = 5
 
 export class StaffGateway {
   readonly #send: SendRequest
-  readonly #actor: string
+  readonly #headers: Record<string, string>
 
-  /** @param actor who is named in the audit: `user:ID`, or what of the console acts, such as `console:tiers` */
-  constructor({ gateway }: Pick<ConsoleConfig, 'gateway'>, actor: string) {
+  /**
+   * @param actor who is named in the audit: `user:ID`, or what of the console acts, such as `console:tiers`
+   * @param organization for what a customer does: the gateway then refuses every request about another one
+   */
+  constructor({ gateway }: Pick<ConsoleConfig, 'gateway'>, actor: string, organization?: string) {
     const { admin, staff_token, token_file } = gateway
     this.#send = sender(admin, token_file === undefined ? () => staff_token! : tokenOfFile(token_file, Date.now))
-    this.#actor = actor
+    this.#headers = { 'sluice-actor': actor, ...(organization !== undefined && { 'sluice-act-for': organization }) }
   }
 
   #ask(method: string, path: string, body?: unknown, headers: Record<string, string> = {}) {
     return this.#send({
-      ...{ method, path, headers: { 'sluice-actor': this.#actor, ...headers } },
+      ...{ method, path, headers: { ...this.#headers, ...headers } },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     })
   }

@@ -79,7 +79,7 @@ export async function closeOrganization(
   address: string,
   now: number,
 ): Promise<void> {
-  await new StaffGateway(config, `user:${person}`).delete(id)
+  await new StaffGateway(config, `user:${person}`, id).delete(id)
   await db.transaction().execute(async step => {
     await step.updateTable('organization').set({ deleted: now }).where('id', '=', id).execute()
     await note(step, { organization: id, person, action: 'organization.delete', address, now })
@@ -94,7 +94,7 @@ export async function renameOrganization(
   address: string,
   now: number,
 ): Promise<void> {
-  await new StaffGateway(config, `user:${person}`).change(id, () => ({ name }))
+  await new StaffGateway(config, `user:${person}`, id).change(id, () => ({ name }))
   await db.transaction().execute(async step => {
     await step.updateTable('organization').set({ name }).where('id', '=', id).execute()
     await note(step, { organization: id, person, action: 'organization.rename', detail: name, address, now })

@@ -1,5 +1,5 @@
 /** The admin API of a gateway, for what a test wants it to say: by method and path, as docs/admin-api.md has it. */
-import { createServer } from 'node:http'
+import { createServer, type IncomingHttpHeaders } from 'node:http'
 import type { AddressInfo } from 'node:net'
 
 export interface AdminQuestion {
@@ -7,6 +7,7 @@ export interface AdminQuestion {
   /** Behind /api/v1/. */
   path: string
   query: URLSearchParams
+  headers: IncomingHttpHeaders
   body: any
 }
 
@@ -28,6 +29,7 @@ export async function startAdmin(
     const text = Buffer.concat(pieces).toString()
     const question = {
       ...{ method: request.method!, path: decodeURIComponent(pathname.replace('/api/v1/', '')), query },
+      headers: request.headers,
       body: text === '' ? null : JSON.parse(text),
     }
     asked.push(question)

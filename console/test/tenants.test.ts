@@ -11,8 +11,10 @@ import { sender } from '../gateway.ts'
 import { PAGES } from '../pages.ts'
 import { invite } from '../people/memberships.ts'
 import { RIGHTS, type Right, ROLES, type Role } from '../people/roles.ts'
+import { StaffGateway } from '../staff/gateway.ts'
 import type { Route } from '../web/visit.ts'
-import { CUSTOMERS, gatewayForConsole, type Seen, startConsole, type TestConsole, type Visitor } from './kit.ts'
+import { startAdmin } from './admin-stand-in.ts'
+import { CUSTOMERS, gatewayForConsole, type Seen, STAFF, startConsole, type TestConsole, type Visitor } from './kit.ts'
 
 const ROUTES = PAGES.flatMap(({ routes }) => routes)
 
@@ -260,5 +262,33 @@ describe('a console that forgets its check is stopped by the gateway', () => {
         ({ status, code }: any) => status === 403 && ['action', 'act_for'].includes(code),
         `${method} ${path}`,
       )
+  })
+
+  test('what needs the token of staff is bound to the organization of its page', async () => {
+    const admin = await startAdmin(() => ({ id: 'gamma', version: 1 }))
+    const other = await startConsole({ url: 'http://127.0.0.1:1', gateway: { adminAddress: admin.url } })
+    try {
+      const row = { id: 'gamma', name: 'Gamma', created: 0, creator: null, deleted: null }
+      await other.console.parts.db.insertInto('organization').values(row).execute()
+      const owner = await other.member('gamma', 'owner@example.com', 'owner')
+      await owner.send('/o/gamma/members', '/o/gamma/name', { name: 'Delta' })
+      await owner.send('/o/gamma/members', '/o/gamma/delete')
+      const asked = admin.asked.filter(({ headers }) => headers.authorization === `Bearer ${STAFF}`)
+      const sent = asked.filter(({ path }) => path.startsWith('organizations/'))
+      assert.deepEqual(
+        sent.map(({ method, path, headers }) => [method, path, headers['sluice-act-for']]),
+        ['GET', 'PATCH', 'DELETE'].map(method => [method, 'organizations/gamma', 'gamma']),
+      )
+    } finally {
+      await other.close()
+      await admin.close()
+    }
+    // The gateway holds that token to it, too.
+    const bound = new StaffGateway(c.config, 'user:x', 'beta')
+    await assert.rejects(bound.delete('alpha'), ({ status, code }: any) => status === 403 && code === 'act_for')
+    await assert.rejects(
+      bound.change('alpha', () => ({ name: 'x' })),
+      ({ code }: any) => code === 'act_for',
+    )
   })
 })
