@@ -273,9 +273,26 @@ function wider<L extends Partial<Limits>>(limits: L, raise: Partial<Limits>): L 
   return result
 }
 
-/** The fault of an organization with more keys than its plan allows. A key on its way out does not count. */
-function tooManyKeys({ id, keys, plan: name }: OrganizationConfig, plan: PlanConfig): string | undefined {
-  const live = keys.filter(key => key.status !== 'revoked' && key.expires === null).length
+/**
+ * A key that ends within this time is on its way out, and leaves room for the one that replaces it: the grace of a
+ * rotation, unless said otherwise. The playground's key of the console ends sooner.
+ */
+const GRACE_MS = 86_400_000
+
+/** How many keys of an organization count towards `active_keys` when one is made. */
+export const countedKeys = ({ keys }: OrganizationConfig, now: number): number =>
+  keys.filter(({ status, expires }) => status !== 'revoked' && (expires === null || expires > now + GRACE_MS)).length
+
+/**
+ * The fault of an organization with more keys than its plan allows.
+ * @param live the keys that count. Those without an end, unless said otherwise: what was written or stored before keys
+ *   with an end counted is no fault. Who makes a key is held to `countedKeys`.
+ */
+export function tooManyKeys(
+  { id, keys, plan: name }: OrganizationConfig,
+  plan: PlanConfig,
+  live = keys.filter(key => key.status !== 'revoked' && key.expires === null).length,
+): string | undefined {
   if (plan.active_keys === null || live <= plan.active_keys) return undefined
   return `${id} has ${live} keys that are active or staged, and plan ${name} allows ${plan.active_keys}; revoke ${live - plan.active_keys}, or raise active_keys`
 }

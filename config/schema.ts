@@ -862,7 +862,7 @@ export const key = object(
       format: 'timestamp',
       default: null,
       description:
-        'When the key stops working, such as the end of the grace period after `sluice key rotate`. Such a key does not count towards active_keys.',
+        'When the key stops working, such as the end of the grace period after `sluice key rotate`. In a file such a key does not count towards active_keys; in the store it does not in its last day.',
     } as Filled<number | null>,
     models: allOr(modelName, 'Only these models.'),
     capabilities: allOr(capability, 'Only these capabilities.'),

@@ -12,7 +12,7 @@ import {
   type OrganizationWithKeys,
   type StoredKey,
 } from '../core/ports/accounts.ts'
-import { accountNames, readOrganization } from './accounts.ts'
+import { type Read as AccountRead, accountNames, countedKeys, readOrganization, tooManyKeys } from './accounts.ts'
 import type { GatewayConfig, KeyConfig } from './types.ts'
 
 /** A member of gateway.yaml; null takes it away. */
@@ -273,14 +273,37 @@ export function checkStored(
   before: OrganizationWithKeys | null = null,
 ): void {
   const checkedNames = accountNames(names)
-  const faultsOf = (of: OrganizationWithKeys) => readOrganization(of.id, membersOf(of), checkedNames).faults
-  const all = faultsOf(organization)
-  if (all.length === 0) return
+  const read = (of: OrganizationWithKeys) => readOrganization(of.id, membersOf(of), checkedNames)
+  const after = read(organization)
+  const former = before && before.version > 0 ? read(before) : null
   // A change may put keys in another order.
   const alike = (fault: string) => fault.replace(/^keys\.\d+/, 'keys')
-  const known = new Set(before && before.version > 0 ? faultsOf(before).map(alike) : [])
-  const faults = all.filter(fault => !known.has(alike(fault)))
+  const known = new Set(former ? faultsBeside(former, names).map(alike) : [])
+  const faults = faultsBeside(after, names).filter(fault => !known.has(alike(fault)))
+  const full = keyFault(after, former, names)
+  if (full) faults.push(full)
   if (faults.length > 0) throw new AccountFault('invalid', [...faults, 'Nothing was changed.'].join('\n'))
+}
+
+/** The faults of an organization but for that of too many keys, of which `keyFault` decides. */
+function faultsBeside({ organization, faults }: AccountRead, { plans }: Names): string[] {
+  const full = organization && `keys: ${tooManyKeys(organization, plans[organization.plan]!)}`
+  return faults.filter(fault => fault !== full)
+}
+
+/**
+ * The fault of a change that makes a key more than the plan allows, or that gives an organization a plan with fewer.
+ * Who has more already keeps them, and may change and revoke them.
+ */
+function keyFault({ organization }: AccountRead, former: AccountRead | null, { plans }: Names): string | undefined {
+  if (!organization) return undefined
+  const plan = plans[organization.plan]!
+  const now = Date.now()
+  const count = countedKeys(organization, now)
+  const more = count > (former?.unplanned ? countedKeys(former.unplanned, now) : 0)
+  const moved = former?.unplanned?.plan !== organization.plan
+  const full = more ? tooManyKeys(organization, plan, count) : moved ? tooManyKeys(organization, plan) : undefined
+  return full && `keys: ${full}`
 }
 
 /** An organization after an edit: its members, the keys that are added or changed, and the ids of those that go. */
