@@ -11,6 +11,9 @@ const anyText = (expects: string, fallback?: string) => text({ expects, fallback
 /** As the gateway has them: they stand in headers and paths. */
 export const ORGANIZATION_ID = /^[a-z0-9][a-z0-9-]{1,39}$/
 
+/** Good for mail that is printed in a terminal: no mail server takes it. */
+const LOCAL_SENDER = 'Sluice <console@localhost>'
+
 /** The sections of the file. A page that needs one of its own adds it here. */
 const FILE = group({
   listen: text({ pattern: /^\S+:\d{1,5}$/, expects: 'an address such as 127.0.0.1:8090', fallback: '127.0.0.1:8090' }),
@@ -30,7 +33,7 @@ const FILE = group({
   }),
   mail: group({
     smtp: optional(text({ pattern: /^smtps?:\/\//, expects: 'smtp://USER:PASSWORD@HOST:587 or smtps://…' })),
-    from: anyText('the address that mail comes from', 'Sluice <console@localhost>'),
+    from: anyText('the address that mail comes from', LOCAL_SENDER),
   }),
   signup: choice(['invite', 'waitlist', 'open'], 'invite'),
   model: anyText('the model in examples', 'eb1-preview'),
@@ -137,4 +140,6 @@ function checkTogether({ url, host, gateway, mail }: ConsoleConfig, fault: (mess
     fault('gateway has token_file and also token or staff_token; keep one of the two ways')
   if (mail.smtp === undefined && !isLoopback(hostname))
     fault('mail.smtp is missing: without it links for signing in go to the log; write smtp://USER:PASSWORD@HOST:587')
+  if (mail.from === LOCAL_SENDER && !isLoopback(hostname))
+    fault('mail.from is missing: servers refuse mail of console@localhost; write Example <console@example.com>')
 }

@@ -70,7 +70,7 @@ test('each fault has its place, what is wrong and what to write', () => {
     ['both ways', 'gateway: { token_file: x, token: y, staff_token: z }', '1:1  gateway has token_file and also token'],
     [
       'http beyond this machine',
-      `${GATEWAY}url: http://console.example.com\nmail: { smtp: smtp://h }`,
+      `${GATEWAY}url: http://console.example.com\nmail: { smtp: smtp://h, from: a@b }`,
       '1:1  url is http beyond this machine, where others could read sessions; write https://',
     ],
     ['open to the network', `${GATEWAY}listen: 0.0.0.0:8090`, '1:1  listen is reachable from other machines while url'],
@@ -78,6 +78,12 @@ test('each fault has its place, what is wrong and what to write', () => {
       'no mail',
       `${GATEWAY}url: https://console.example.com`,
       '1:1  mail.smtp is missing: without it links for signing',
+      '1:1  mail.from is missing: servers refuse mail of console@localhost; write',
+    ],
+    [
+      'no sender',
+      `${GATEWAY}url: https://console.example.com\nmail: { smtp: smtp://h }`,
+      '1:1  mail.from is missing: servers refuse mail of console@localhost; write',
     ],
     ['two faults', `${GATEWAY}signup: a\nname: 5`, '2:9  signup', '3:7  name is 5'],
   ] as const) {
