@@ -140,9 +140,10 @@ test('the image of the console has what it starts with', t => {
   const [program, ...args] = JSON.parse(rest('ENTRYPOINT'))
   assert.equal(program, 'node')
   cpSync(join(ROOT, 'deploy/console.yaml'), join(dir, 'console.yaml'))
-  const env = { SLUICE_CONSOLE_URL: 'https://c.example', SLUICE_CONSOLE_TOKEN: 'a', SLUICE_STAFF_TOKEN: 'b' }
+  const tokens = { SLUICE_CONSOLE_TOKEN: 'a', SLUICE_STAFF_TOKEN: 'b' }
+  const env = { ...tokens, SLUICE_CONSOLE_URL: 'https://c.example', SLUICE_API_URL: 'https://api.example/v1' }
   const ran = spawnSync(process.execPath, [...args, '--config', 'console.yaml', '--check'], {
-    ...{ cwd: dir, encoding: 'utf8', env: { ...env, SMTP_URL: 'smtp://mail.example' } },
+    ...{ cwd: dir, encoding: 'utf8', env: { ...env, SMTP_URL: 'smtp://mail.example', SMTP_FROM: 'console@c.example' } },
   })
   assert.equal(ran.stdout, 'the configuration is fine\n', ran.stderr)
   assert.equal(rest('EXPOSE'), '8090')

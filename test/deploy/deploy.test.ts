@@ -363,13 +363,44 @@ test('the console’s files: names meet, and its configurations load', () => {
   const config = parseConfig(of('ConfigMap').data['console.yaml'], 'console.yaml', secrets)
   assert.equal(config.port, container.ports[0].containerPort)
   assert.equal(config.gateway.admin, `http://${admin.metadata.name}:${admin.spec.ports[0].port}`)
-  const { services } = parse(read('deploy/docker-compose.yml'), { merge: true })
-  const env = { ...services.console.environment, SLUICE_CONSOLE_URL: 'https://c.example', SMTP_URL: 'smtp://m.example' }
-  const composed = parseConfig(read('deploy/console.yaml'), 'console.yaml', env)
-  assert.ok(services[new URL(composed.gateway.admin).hostname])
   const unit = read('deploy/console.service')
   const [, file] = /^ExecStart=\S+ \S+ --run \/opt\/sluice\/(\S+) --config/m.exec(unit)!
   assert.ok(existsSync(join(ROOT, file!)))
+})
+
+/**
+ * The service passed no SLUICE_API_URL and no SMTP_FROM, so that the playground asked the container itself and mail came
+ * from example.com, and its comment did not name SMTP_URL, without which it does not start.
+ */
+test('Compose: the console starts with what the comment of its service names, and not with one of it missing', () => {
+  const text = read('deploy/docker-compose.yml')
+  const { services } = parse(text, { merge: true })
+  const [, comment] = /((?: {2}#.*\n)+) {2}console:\n/.exec(text)!
+  const named = comment!.match(/\b[A-Z]+(?:_[A-Z]+)+\b/g)!
+  const values: Record<string, string> = {
+    SLUICE_CONSOLE_URL: 'https://console.test',
+    SLUICE_API_URL: 'https://api.test/v1',
+    SLUICE_CONSOLE_TOKEN: 'adm-customers',
+    SLUICE_STAFF_TOKEN: 'adm-staff',
+    SMTP_URL: 'smtp://mail.test:587',
+    SMTP_FROM: 'Test <console@console.test>',
+  }
+  /** The environment of the container, as Compose makes it of .env. */
+  const passed = (env: Record<string, string>) =>
+    Object.fromEntries(
+      Object.entries<string>(services.console.environment).map(([name, value]) => [
+        name,
+        value.replace(/\$\{(\w+):-([^}]*)\}/g, (_, variable: string, other: string) => env[variable] || other),
+      ]),
+    )
+  const without = (name: string) => Object.fromEntries(named.filter(each => each !== name).map(n => [n, values[n]!]))
+  const composed = (env: Record<string, string>) =>
+    parseConfig(read('deploy/console.yaml'), 'console.yaml', passed(env))
+  const { url, gateway, mail } = composed(without(''))
+  assert.deepEqual([url, gateway.api, gateway.token, gateway.staff_token, mail.smtp, mail.from], Object.values(values))
+  assert.ok(services[new URL(gateway.admin).hostname])
+  for (const name of named)
+    assert.throws(() => composed(without(name)), new RegExp(`the variable ${name} is not set; set it`))
 })
 
 test('kustomize: its files are there; the autoscaler scales the deployment by a metric that the gateway has', async t => {
