@@ -1,4 +1,4 @@
-/** The first page of an organization: what it spent, how near its limits are, and the first request. */
+/** The first page of an organization: notices, what it spent, how near its limits are, and the first request. */
 import { html } from 'hono/html'
 import { tierLine } from '../billing/index.ts'
 import { limitMeters } from '../limits/meters.ts'
@@ -7,6 +7,7 @@ import { daysOf, queryOf, rangeOf } from '../usage/range.ts'
 import { page } from '../views/layout.ts'
 import { dollars } from '../views/parts.ts'
 import { type Answer, get, type MemberVisit, type Page } from '../web/visit.ts'
+import { notices } from './notices.ts'
 
 export const overview: Page = {
   name: 'overview',
@@ -17,10 +18,11 @@ export const overview: Page = {
 async function show(visit: MemberVisit): Promise<Answer> {
   const { gateway, organization: here, parts } = visit
   const range = rangeOf(new URLSearchParams(), visit.now)
-  const [{ plan, status, limits, spend_usd, keys }, days] = await Promise.all([
+  const [stands, days] = await Promise.all([
     gateway.organization(),
     visit.may('usage') ? gateway.usage({ ...queryOf(range), group_by: 'day' }) : [],
   ])
+  const { plan, status, limits, spend_usd, keys } = stands
   const cost = new Map(days.map(sum => [sum.day!, Number(sum.cost_usd)]))
   const live = keys.filter(key => key.status !== 'revoked')
   const monthly = limits.find(({ dimension, per, model }) => dimension === 'spend' && per === 'month' && !model)
@@ -34,6 +36,7 @@ async function show(visit: MemberVisit): Promise<Answer> {
         ? html`<p class="alert bad" role="status">This organization is disabled: its keys do not work.</p>`
         : ''
     }
+    ${await notices(visit, stands)}
     <div class="cards">
       <div class="card"><h2>Spend this month</h2><span class="figure">${
         spend_usd ? dollars(spend_usd.month) : '–'
