@@ -23,7 +23,7 @@ async function show(visit: MemberVisit): Promise<Answer> {
     visit.may('usage') ? gateway.usage({ ...queryOf(range), group_by: 'day' }) : [],
   ])
   const { plan, status, limits, spend_usd, keys } = stands
-  const cost = new Map(days.map(sum => [sum.day!, Number(sum.cost_usd)]))
+  const spend = days.map(sum => ({ day: sum.day!, usd: Number(sum.cost_usd) }))
   const live = keys.filter(key => key.status !== 'revoked')
   const monthly = limits.find(({ dimension, per, model }) => dimension === 'spend' && per === 'month' && !model)
   const near = limits.filter(({ used, capacity }) => used >= 0.5 * capacity)
@@ -59,10 +59,10 @@ async function show(visit: MemberVisit): Promise<Answer> {
         : ''
     }
     ${
-      cost.size > 0
+      spend.length > 0
         ? html`<section class="card"><div class="head"><h2>Spend in the last 30 days</h2><a
           href="${path}/usage">Usage</a></div>
-            ${spendChart(daysOf(range).map(day => ({ day, usd: cost.get(day) ?? 0 })))}</section>`
+            ${spendChart(daysOf(range), spend)}</section>`
         : ''
     }
     ${

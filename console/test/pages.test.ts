@@ -201,6 +201,12 @@ test('use is shown by day, model and key, and as CSV; what providers charge is n
   const byKey = await ash.get('/o/ash/usage?by=key')
   assert.match(byKey.body, /data-head="Key" class="">one<\/td><td data-head="Requests" class="number">\d+</)
   assert.match(byKey.body, /aria-label="Spend by day from [\d-]+ to [\d-]+: \$0\.\d+/)
+  // The days are divided as the sums are, and a tag leaves out what does not have it.
+  assert.match(byKey.body, /<title>[\d-]+, one: \$0\.\d+<\/title>/)
+  assert.match(byKey.body, /<\/svg> =two\(\) \$0\.\d+<\/li>/)
+  for (const by of ['model', 'key', 'day', 'tag'])
+    assert.match((await ash.get(`/o/ash/usage?by=${by}&tag=team`)).body, /Nothing was used in this time/, by)
+  assert.equal((await ash.get('/o/ash/usage.csv?by=model&tag=team')).body.trim().split('\r\n').length, 1)
   assert.match((await ash.get('/o/ash/usage?by=day')).body, new RegExp(`class="number">${total}<`))
   const { body, headers } = await ash.get('/o/ash/usage.csv')
   assert.match(headers.get('content-disposition')!, /^attachment; filename="ash-[\d-]+\.csv"$/)

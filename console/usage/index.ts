@@ -1,12 +1,12 @@
-/** Usage: spend by day; sums by model, key or tag; as CSV. */
+/** Usage: spend by day, and within it by model, key or tag; sums of these; as CSV. */
 import { html } from 'hono/html'
-import type { UsageSum } from '../gateway.ts'
+import { type Gateway, GatewayRefused, type UsageSum } from '../gateway.ts'
 import { page } from '../views/layout.ts'
 import { count, dollars, empty, input, select, table } from '../views/parts.ts'
 import { type Answer, get, type MemberVisit, type Page } from '../web/visit.ts'
 import { spendChart } from './chart.ts'
 import { csv } from './csv.ts'
-import { daysOf, queryOf, rangeFields, rangeOf } from './range.ts'
+import { daysOf, queryOf, type Range, rangeFields, rangeOf } from './range.ts'
 
 export const usage: Page = {
   name: 'usage',
@@ -22,7 +22,7 @@ const GROUPS = [
 ] as const
 type Group = (typeof GROUPS)[number][0]
 
-function asked({ url, now }: MemberVisit) {
+function asked({ url, now }: MemberVisit): Asked {
   const query = url.searchParams
   const range = rangeOf(query, now)
   const tag = (query.get('tag') ?? '').trim().slice(0, 64)
@@ -31,19 +31,64 @@ function asked({ url, now }: MemberVisit) {
   return { range, tag, by }
 }
 
+interface Asked {
+  range: Range
+  /** Only what has this tag; '' for everything. */
+  tag: string
+  by: Group
+}
+
+/** Of what the page shows. */
+type Sum = Pick<UsageSum, 'requests' | 'input' | 'cached' | 'output' | 'cost'> & { day: string; name: string }
+
+/**
+ * Sums by day and group, and by the group alone. Where the first are more than the gateway puts into one answer, the
+ * days come undivided.
+ */
+async function read(gateway: Gateway, { range, tag, by }: Asked): Promise<{ days: Sum[]; sums: Sum[] }> {
+  const ask = async (...groups: Group[]): Promise<Sum[]> => {
+    const query = { ...queryOf(range), group_by: groups.join(','), ...(tag !== '' && { tag }) }
+    const found = await gateway.usage(query)
+    return found.map(sum => ({ ...sum, day: sum.day ?? '', name: groups.includes(by) ? sum[by]! : '' }))
+  }
+  if (by === 'day') {
+    const sums = await ask('day')
+    return { sums, days: sums.map(sum => ({ ...sum, name: '' })) }
+  }
+  try {
+    const days = await ask('day', by)
+    return { days, sums: withoutDays(days) }
+  } catch (error) {
+    if (!(error instanceof GatewayRefused) || error.status !== 400) throw error
+    const [days, sums] = await Promise.all([ask('day'), ask(by)])
+    return { days, sums }
+  }
+}
+
+function withoutDays(days: readonly Sum[]): Sum[] {
+  const sums = new Map<string, Sum>()
+  for (const one of days) {
+    const sum = sums.get(one.name)
+    if (!sum) sums.set(one.name, { ...one, day: '' })
+    else for (const figure of FIGURES) sum[figure] += one[figure]
+  }
+  return [...sums.values()]
+}
+
+const FIGURES = ['requests', 'input', 'cached', 'output', 'cost'] as const
+
 async function show(visit: MemberVisit): Promise<Answer> {
   const { gateway, organization } = visit
   const { range, tag, by } = asked(visit)
-  const query = queryOf(range)
-  const [days, sums, keys] = await Promise.all([
-    gateway.usage({ ...query, group_by: 'day' }),
-    gateway.usage({ ...query, group_by: by, ...(by === 'tag' && { tag }) }),
+  const [{ days, sums }, keys] = await Promise.all([
+    read(gateway, { range, tag, by }),
     by === 'key' ? gateway.keys() : [],
   ])
   const labels = new Map(keys.map(({ id, label }) => [id, label ?? id]))
-  const nameOf = (sum: UsageSum) => (by === 'key' ? (labels.get(sum.key!) ?? sum.key!) : sum[by]!)
-  const cost = new Map(days.map(sum => [sum.day!, Number(sum.cost_usd)]))
-  const shown = sums.sort((a, b) => (by === 'day' ? b.day!.localeCompare(a.day!) : b.cost - a.cost))
+  const nameOf = ({ name }: Sum) => labels.get(name) ?? name
+  // Two keys of one label are two parts: the id tells them apart, and the label is what is read.
+  const spend = days.map(sum => ({ day: sum.day, usd: sum.cost / 1e9, part: sum.name }))
+  const shown = sums.sort((a, b) => (by === 'day' ? b.day.localeCompare(a.day) : b.cost - a.cost))
   const link = new URLSearchParams({ ...range, by, ...(tag && { tag }) })
   const path = `/o/${organization.id}`
   return page(
@@ -52,11 +97,11 @@ async function show(visit: MemberVisit): Promise<Answer> {
     html`<form method="get" action="${path}/usage"><div class="row">
         ${rangeFields(range)}
         ${select({ name: 'by', label: 'Sums by', options: GROUPS, value: by })}
-        ${input({ name: 'tag', label: 'Name of the tag', value: tag, more: { size: '14', maxlength: '64' } })}
+        ${input({ name: 'tag', label: 'Only with the tag', value: tag, more: { size: '14', maxlength: '64' } })}
         <button type="submit">Show</button>
         <a class="button" href="${path}/usage.csv?${link.toString()}">CSV</a>
       </div></form>
-      <section class="card">${spendChart(daysOf(range).map(day => ({ day, usd: cost.get(day) ?? 0 })))}</section>
+      <section class="card">${spendChart(daysOf(range), spend, part => labels.get(part) ?? part)}</section>
       <section>${
         shown.length === 0
           ? empty('Nothing was used in this time.')
@@ -73,7 +118,7 @@ async function show(visit: MemberVisit): Promise<Answer> {
               shown.map(sum => [
                 nameOf(sum),
                 ...[sum.requests, sum.input, sum.cached, sum.output].map(count),
-                dollars(sum.cost_usd),
+                dollars(sum.cost / 1e9),
               ]),
             )
       }</section>
@@ -86,7 +131,7 @@ async function download(visit: MemberVisit): Promise<Answer> {
   const { gateway, organization } = visit
   const { range, tag, by } = asked(visit)
   const groups = by === 'tag' ? ['day', 'model', 'key', 'tag'] : ['day', 'model', 'key']
-  const sums = await gateway.usage({ ...queryOf(range), group_by: groups.join(','), ...(by === 'tag' && { tag }) })
+  const sums = await gateway.usage({ ...queryOf(range), group_by: groups.join(','), ...(tag !== '' && { tag }) })
   // Of what a row of the gateway has, what a customer pays for; not what providers charge.
   const columns = [
     ...groups,
