@@ -8,11 +8,15 @@ import pg from 'pg'
 import { MIGRATIONS } from './migrations.ts'
 import type { Database, Tables } from './tables.ts'
 
-/** @param url `sqlite:PATH`, `sqlite::memory:` or `postgres://…` @throws Error with the cure */
-export async function openDatabase(url: string): Promise<Database> {
+/**
+ * @param url `sqlite:PATH`, `sqlite::memory:` or `postgres://…`
+ * @param migrations those of an earlier release, in tests
+ * @throws Error with the cure
+ */
+export async function openDatabase(url: string, migrations = MIGRATIONS): Promise<Database> {
   const db = new Kysely<Tables>({ dialect: url.startsWith('sqlite:') ? sqlite(url.slice(7)) : postgres(url) })
   try {
-    await migrate(db)
+    await migrate(db, migrations)
     return db
   } catch (error) {
     await db.destroy().catch(() => {})
@@ -20,10 +24,10 @@ export async function openDatabase(url: string): Promise<Database> {
   }
 }
 
-async function migrate(db: Database): Promise<void> {
+async function migrate(db: Database, migrations: typeof MIGRATIONS): Promise<void> {
   const { error, results = [] } = await new Migrator({
     db,
-    provider: { getMigrations: async () => MIGRATIONS },
+    provider: { getMigrations: async () => migrations },
     migrationTableName: 'console_migration',
     migrationLockTableName: 'console_migration_lock',
   }).migrateToLatest()

@@ -4,6 +4,7 @@ import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
 import { after, before, describe, test } from 'node:test'
+import { sql } from 'kysely'
 import { PostgresServer, skipWithoutPostgres } from '../../test/stores/postgres-server.ts'
 import { openDatabase } from '../db/database.ts'
 import { MIGRATIONS } from '../db/migrations.ts'
@@ -33,6 +34,8 @@ const HOUR = 3_600_000
 const LIFE = { idle: HOUR, life: 10 * HOUR }
 const DEVICE = { address: '192.0.2.1', agent: 'test' }
 const T0 = 1_800_000_000_000
+
+const valuesIn = (rows: unknown, column: string) => (rows as Record<string, unknown>[]).map(row => row[column])
 
 const ENGINES = [
   { name: 'SQLite', skip: false, start: async () => ({ url: () => 'sqlite:', stop: async () => {} }) },
@@ -64,6 +67,16 @@ for (const { name, skip, start } of ENGINES)
       await stop?.()
       fs.rmSync(folder, { recursive: true, force: true })
     })
+    /** Where another database of this engine is. */
+    const address = (name: string) =>
+      url.startsWith('sqlite:')
+        ? `sqlite:${path.join(folder, `${name}.db`)}`
+        : Object.assign(new URL(url), { pathname: name }).href
+    /** Makes an empty one, where opening does not. */
+    async function empty(name: string): Promise<string> {
+      if (!url.startsWith('sqlite:')) await sql`CREATE DATABASE ${sql.id(name)}`.execute(db)
+      return address(name)
+    }
     let count = 0
     const person = () => ensurePerson(db, { email: `p${++count}@example.com` }, T0)
     async function organization(): Promise<string> {
@@ -96,6 +109,52 @@ for (const { name, skip, start } of ENGINES)
         .selectAll()
         .execute()
       assert.equal(made.length, Object.keys(MIGRATIONS).length)
+    })
+
+    test('a filled database of each earlier release is brought up to this one, and keeps its rows', async () => {
+      const all = Object.entries(MIGRATIONS)
+      for (let count = 1; count < all.length; count++) {
+        const of = all[count - 1]![0]
+        const old = await openDatabase(await empty(of), Object.fromEntries(all.slice(0, count)))
+        const tables = (await old.introspection.getTables()).filter(({ name }) => !name.startsWith('console_migration'))
+        assert.ok(tables.length >= 11, of)
+        // One row in each, with a value in every column that tells table and column.
+        for (const { name, columns } of tables) {
+          const row = columns.map(({ name: column, dataType }, i) => [
+            column,
+            /int/i.test(dataType) ? T0 + i : `${name} ${column}`,
+          ])
+          await old
+            .insertInto(name as any)
+            .values(Object.fromEntries(row))
+            .execute()
+        }
+        const rowsOf = async (db: Database) => {
+          const rows: Record<string, unknown> = {}
+          for (const { name } of tables)
+            rows[name] = await db
+              .selectFrom(name as any)
+              .selectAll()
+              .execute()
+          return rows
+        }
+        const was = await rowsOf(old)
+        await old.destroy()
+        const now = await openDatabase(address(of))
+        try {
+          const kept = await rowsOf(now)
+          for (const { name, columns } of tables)
+            for (const column of columns.map(({ name }) => name))
+              assert.deepEqual(valuesIn(kept[name], column), valuesIn(was[name], column), `${of}: ${name}.${column}`)
+          assert.equal((await personByEmail(now, 'person email'))!.id, 'person id')
+          await ensurePerson(now, { email: 'new@example.com' }, T0)
+          const names = (await now.introspection.getTables()).map(({ name }) => name)
+          const fresh = (await db.introspection.getTables()).map(({ name }) => name)
+          assert.deepEqual(names.sort(), fresh.sort(), `${of}: the tables of a new database`)
+        } finally {
+          await now.destroy()
+        }
+      }
     })
 
     test('a person is an address: two at the same time are one', async () => {
