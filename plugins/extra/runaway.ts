@@ -19,6 +19,7 @@ import {
   estimate,
   loopTurn,
   type Reply,
+  request,
   slot,
   usage,
 } from 'sluice'
@@ -186,7 +187,7 @@ export default definePlugin<Options>({
       alone: boolean,
       held: Place | undefined,
     ): Promise<undefined | Reply> {
-      const work = placeOf(x.get(conversation))
+      const work = placeOf(x.get(conversation), userOf(x), clock.now())
       let found = work.next()
       while (!found.done) {
         await loopTurn(x)
@@ -237,6 +238,14 @@ export default definePlugin<Options>({
     }
   },
 })
+
+/** For whom, within its key, the request is: people who begin with the same question are several conversations. */
+function userOf(x: Exchange): string {
+  const body = x.peek(request)
+  const metadata = body?.['metadata'] as Record<string, unknown> | null | undefined
+  const names = [body?.['safety_identifier'], body?.['user'], metadata?.['user_id']]
+  return (names.find(name => typeof name === 'string' && name !== '') as string | undefined) ?? ''
+}
 
 /** What the request was billed, nano-USD; of an organization that pays nothing, what it would have been. */
 function billOf(x: Exchange): number {

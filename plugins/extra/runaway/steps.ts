@@ -4,6 +4,7 @@
  */
 import { createHash, type Hash } from 'node:crypto'
 import type { Conversation } from 'sluice'
+import { Steps, untimed } from './times.ts'
 
 type Turn = Conversation['turns'][number]
 type Part = Turn['parts'][number]
@@ -12,14 +13,6 @@ type Result = Extract<Part, { type: 'result' }>
 
 /** UTF-16 units of text that are digested in one turn of the event loop: a millisecond at most. */
 const SLICE = 262_144
-/** Longer results of tools are compared as they are. */
-const MOST_TIMED = 65_536
-/**
- * Dates, times of day and durations, which a tool writes anew each time although it has found the same, and the number
- * that Codex gives each output.
- */
-const TIMES =
-  /\b(?:\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?|\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?|\d{1,9}(?:\.\d{1,9})? ?(?:[mµun]?s|sec(?:ond)?s?|min(?:ute)?s?|h(?:ours?)?))\b|^Chunk ID: [0-9a-f]+$/gm
 
 /** Where a conversation stands. */
 export interface Place {
@@ -47,19 +40,23 @@ function isSame(some: readonly string[], others: readonly string[]): boolean {
   return some.length === others.length && some.every((text, i) => text === others[i])
 }
 
-/** Finds the last new step. It yields after each slice of the work. */
-export function* placeOf(asked: Conversation): Generator<undefined, Place> {
+/**
+ * Finds the last new step. It yields after each slice of the work.
+ * @param user for whom, within the key, the request is
+ * @param now Unix milliseconds
+ */
+export function* placeOf(asked: Conversation, user: string, now: number): Generator<undefined, Place> {
   const { model, sampling, reasoning, output, toolChoice, tools, cacheKey, system, turns } = asked
-  const settings = JSON.stringify([model, sampling, reasoning.effort, output, toolChoice, tools, cacheKey])
+  const settings = JSON.stringify([model, sampling, reasoning.effort, output, toolChoice, tools, cacheKey, user])
   const pieces = [digestOf([settings, ...system.map(({ text }) => text)])]
-  const seen = new Set<string>()
+  const steps = new Steps()
   const calls = new Map<string, Call>()
   let [newest, stale, units] = [pieces.length, 0, 0]
-  const step = (digest: string): void => {
-    pieces.push(digest)
+  const step = (digest: string, times: readonly number[] = []): void => {
+    // What differs in such a time alone is another place.
+    pieces.push(times.length === 0 ? digest : digestOf([digest, String(times)]))
     stale++
-    if (seen.has(digest)) return
-    seen.add(digest)
+    if (!steps.isNew(digest, times)) return
     newest = pieces.length
     stale = 0
   }
@@ -67,8 +64,9 @@ export function* placeOf(asked: Conversation): Generator<undefined, Place> {
     for (const part of turn.parts) {
       if (part.type === 'call') calls.set(part.id, part)
       if (part.type !== 'result') continue
-      const texts = textsOfResult(part, calls.get(part.callId))
-      step(digestOf(texts))
+      const times: number[] = []
+      const texts = textsOfResult(part, calls.get(part.callId), now, times)
+      step(digestOf(texts), times)
       for (const text of texts) units += text.length
     }
     const words = [...wordsOf(turn)]
@@ -88,15 +86,11 @@ export function* placeOf(asked: Conversation): Generator<undefined, Place> {
   return { id: digestOf(pieces.slice(0, newest)), stale }
 }
 
-/** A call and what it brought, as far as that says something. */
-function textsOfResult({ content, isError }: Result, call: Call | undefined): string[] {
+/** A call and what it brought, without the times of that. */
+function textsOfResult({ content, isError }: Result, call: Call | undefined, now: number, times: number[]): string[] {
   const asked = call ? [...wordsOfPart(call)] : []
   const told = content.flatMap(part => [...wordsOfPart(part)])
-  return [...asked, String(isError === true), ...told.map(untimed)]
-}
-
-function untimed(text: string): string {
-  return text.length > MOST_TIMED ? text : text.replace(TIMES, '#')
+  return [...asked, String(isError === true), ...told.map(text => untimed(text, now, times))]
 }
 
 /** All that a turn says, but for results of tools and for reasoning, of which clients drop what is old. */

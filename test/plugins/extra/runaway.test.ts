@@ -12,7 +12,7 @@ import { modelOf } from '../kit.ts'
 
 // With them a file can import `sluice`.
 registerPluginHooks()
-const { conversation, estimate, usage } = await import('sluice')
+const { conversation, estimate, request, usage } = await import('sluice')
 const { ManualClock, MemoryIncoming, createSharedState, plainConversation, runPlugin } = await import('sluice/testing')
 const { default: plugin } = await import('../../../plugins/extra/runaway.ts')
 
@@ -47,6 +47,8 @@ interface Asking {
   billed?: boolean
   /** Members of the conversation beside its turns. */
   over?: Partial<Conversation>
+  /** Members of the body. */
+  body?: object
   more?: object
 }
 /** Its timers fire at once, and time passes by that, unless a test wants to see them wait. */
@@ -74,7 +76,7 @@ class Gateway {
 
   /** A request whose wait, if there is one, is over at once. */
   async ask(turns: Turn[], asking: Asking = {}) {
-    const { org = 'acme', key = 'k', usd = 0.1, list = usd, billed = true, over = {}, more = {} } = asking
+    const { org = 'acme', key = 'k', usd = 0.1, list = usd, billed = true, over = {}, body = {}, more = {} } = asking
     let reached = false
     const bill = {
       usage: { ...ZERO_USAGE, input: list * 1e6 },
@@ -91,6 +93,7 @@ class Gateway {
       slots: [
         [identity, { organization: { id: org }, key: { id: key } }],
         [conversation, plainConversation({ turns, ...over })],
+        [request, body],
         [estimate, { input: JSON.stringify(turns).length }],
         [model, modelOf()],
         [usage, bill],
@@ -154,14 +157,30 @@ test('a history that grows by the same calls and results is the same, whatever t
     step(
       'exec_command',
       '{"cmd":"npm test"}',
-      `Chunk ID: ${(7919 * i).toString(16)}\nWall time: 0.${i + 10} seconds\nProcess exited with code 1\nOutput:\n1 failing (${i + 3}ms) at 2026-11-27T01:02:${10 + i}Z, 01:02:${10 + i}`,
+      `Chunk ID: ${(7919 * i).toString(16)}\nWall time: 0.${[5, 3, 8, 4][i % 4]} seconds\nProcess exited with code 1\nOutput:\n1 failing (${[12, 14, 11][i % 3]}ms) {"time":"2023-11-14T22:13:${20 + i}Z"}\n   Start at  01:02:${10 + i}`,
       `Attempt ${i}`,
     )
-  const became = await gateway.all(session(task, times(12, codex)))
-  assert.deepEqual(became.slice(0, 3), ['free', 'free', 'free'])
-  assert.deepEqual(new Set(became.slice(5, 8)), new Set(['slow']))
-  assert.deepEqual(new Set(became.slice(8)), new Set([REFUSED]))
+  const became = await gateway.all(session(task, times(14, codex)))
+  assert.deepEqual(
+    became.filter((one, i) => one !== became[i - 1]),
+    ['free', 'slow', REFUSED],
+  )
+  // The third result is the first whose durations went both ways.
+  assert.equal(became.indexOf('slow'), 6)
+  assert.equal(became.indexOf(REFUSED), 9)
 })
+
+for (const [name, result] of Object.entries<(i: number) => string>({
+  'at the beginning of a line': i => `[01:02:${10 + i}] waiting\n01:02:${10 + i} waiting`,
+  'in a log of the system': i => `Nov 14 22:13:${20 + i} host app: waiting`,
+  'in a log of accesses': i => `::1 - [14/Nov/2023:22:13:${20 + i} +0000] "GET /"`,
+  'in JSON': i => `{"time":"2023-11-14T22:13:${20 + i}.123Z","state":"waiting"}`,
+  'of the local time': i => `2023-11-15 08:13:${20 + i},123 waiting`,
+}))
+  test(`a loop whose results differ in the time of a log alone is seen: ${name}`, async () => {
+    const steps = times(14, i => step('run', '{"cmd":"tail -1 log"}', result(i)))
+    assert.equal((await new Gateway().all(session(task, steps))).at(-1), REFUSED)
+  })
 
 test('a circle of several steps is one too', async () => {
   const gateway = new Gateway()
@@ -214,6 +233,41 @@ describe('who is never counted', () => {
         times(60, i => step('run', '{"cmd":"tail -1 log"}', `step ${i} of 60`)),
       ),
     ))
+
+  /**
+   * All times were left out of what is compared, so that polls whose results told their progress in times were slowed
+   * and refused.
+   */
+  for (const [name, result] of Object.entries<(i: number) => string>({
+    'a progress bar': i => `frame=1 time=00:00:${10 + i}.00 bitrate=1`,
+    'a progress bar with its end': i => `00:00:${10 + i} / 00:40:00`,
+    'how long is left': i => `ETA ${100 - i} min`,
+    'how long is left, in a smaller unit at last': i => (i < 30 ? `ETA ${60 - i} min` : `ETA ${1700 - i} s`),
+    'a figure that gets better': i => `p99 ${200 - 2 * i} ms, max ${[500, 400, 700][i % 3]} ms`,
+    'a day': i => `backfilled up to 20${40 + i}-01-01`,
+    'a time long ago': i => `replayed up to 2022-01-01T00:${10 + (i % 50)}:00Z of ${Math.floor(i / 50)}`,
+  }))
+    test(`a poll that shows progress by times: ${name}`, () =>
+      never(
+        session(
+          task,
+          times(50, i => step('run', '{"cmd":"tail -1 log"}', result(i))),
+        ),
+      ))
+
+  /** One key served many users, all of whom began with the same question, and all of them were refused. */
+  test('many users of one key who ask the same', async () => {
+    const gateway = new Gateway()
+    const asking = (body: object) => ({ usd: 10, body })
+    for (const i of times(20, i => i))
+      for (const body of [{ safety_identifier: `a${i}` }, { user: `b${i}` }, { metadata: { user_id: `c${i}` } }])
+        assert.deepEqual(await gateway.all([[said('user', 'hello')]], asking(body)), ['free'])
+    const own = await gateway.all(
+      times(12, () => [said('user', 'hello')]),
+      asking({ user: 'b1' }),
+    )
+    assert.equal(own.at(-1), REFUSED, 'one of them who does it again and again is seen')
+  })
 
   test('a poll that waits: its repeats are not within one window', async () => {
     const gateway = new Gateway()
