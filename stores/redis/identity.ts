@@ -1,9 +1,10 @@
 /**
  * Which data a Redis holds, and whether it is what this machine's journals were written for. A Redis that lost its data
  * (a `dump.rdb` that was ignored, a volume that was not mounted) is empty, and would be served from as if it were new:
- * keys, spend and the ledger gone, and nobody told.
+ * keys, spend and the ledger gone, and nobody told. Where a gateway of another machine has begun with nothing there, it
+ * has another name, and is as wrong. A restore or a move brings data under a new name, too, and says so.
  *
- *   {sluice:leases}:format   hash: `data`, a random name of the data
+ *   {sluice:leases}:format   hash: `data`, a random name of the data; `brought`, the name that a restore or move gave it
  *   data/*.store             JSON: a store, and the name of the data that it had when a gateway of this machine used it
  */
 import { createHash, randomUUID } from 'node:crypto'
@@ -15,6 +16,7 @@ import type { RedisClient } from './client.ts'
 import { FORMAT } from './format.ts'
 
 const DATA = 'data'
+const BROUGHT = 'brought'
 
 export class Identity {
   readonly #client: RedisClient
@@ -29,11 +31,22 @@ export class Identity {
     this.#file = path.resolve(dir, `${name}.store`)
   }
 
-  /** @throws StoreRefused when the data is gone that was there */
+  /** @throws StoreRefused when the data is gone that was there, or is another's that nobody has brought on purpose */
   async check(): Promise<void> {
-    if (this.#known() === undefined || (await this.#found()) !== null) return
+    const known = this.#known()
+    if (known === undefined) return
+    const { name, redis } = this.#client
+    const [found, brought] = await this.#client.call(redis.hmget(FORMAT, DATA, BROUGHT))
+    if (found === known || (found !== null && found === brought)) return
+    const [what, otherwise] =
+      found === null
+        ? ['is gone: it was there when a gateway last started on this machine', 'To begin with nothing']
+        : [
+            'is not that with which a gateway last started on this machine: another one has begun with nothing there, or it is another server',
+            'To go on with what is there now',
+          ]
     throw new StoreRefused(
-      `the data in ${this.#client.name} is gone: it was there when a gateway last started on this machine. Look at what that Redis has loaded (with appendonly yes it ignores a dump.rdb), or restore a backup with \`sluice store restore\`. To begin with nothing, remove ${this.#file}`,
+      `the data in ${name} ${what}. Look at what that Redis has loaded (with appendonly yes it ignores a dump.rdb), or restore a backup with \`sluice store restore\`. ${otherwise}, remove ${this.#file}`,
     )
   }
 
@@ -66,7 +79,8 @@ export class Identity {
   }
 }
 
-/** Says that other data is here from now on, as a restore brings it. */
+/** Says that other data is here from now on, as a restore brings it: all machines take it. */
 export async function renewIdentity(client: RedisClient): Promise<void> {
-  await client.call(client.redis.hset(FORMAT, DATA, randomUUID()))
+  const name = randomUUID()
+  await client.call(client.redis.hset(FORMAT, DATA, name, BROUGHT, name))
 }

@@ -352,6 +352,50 @@ test('no gateway starts on a Redis whose data is gone, until it is restored or g
   await (await start()).close()
 })
 
+/**
+ * Once a gateway of a new machine had begun with nothing on a Redis that was empty, the machines that knew the lost data
+ * started there too, with no more than a warning.
+ */
+test('no gateway starts on data that another machine has begun, until it is restored or taken', { skip }, async () => {
+  const [url, file] = [newRedis(), newBackup()]
+  const [mine, other] = [temporary(), temporary()]
+  const start = (dataDir: string) => openStore(options(url, { dataDir }))
+  const first = await start(mine)
+  await fill(first)
+  const books = await booksOf(first)
+  await backup(of(url, file))
+  await first.close()
+  const lost = async () => {
+    const redis = new Redis(url)
+    await redis.flushdb()
+    redis.disconnect()
+  }
+  await lost()
+  await (await start(other)).close()
+  await (await start(other)).close()
+  const refused = /the data in redis:.* is not that with .*another one has begun.*store restore.*remove \S+\.store$/
+  await assert.rejects(start(mine), refused)
+  await assert.rejects(start(mine), refused, 'a refusal does not make it known')
+  // What a restore brings, all machines take: each for the first time, and again.
+  await lost()
+  await restore(of(url, file))
+  for (const dir of [mine, other, mine, other]) {
+    const store = await start(dir)
+    assert.deepEqual(await booksOf(store), books)
+    await store.close()
+  }
+  // It is not taken for restored when it is lost after that.
+  await lost()
+  await (await start(temporary())).close()
+  const message = await start(mine).then(
+    () => '',
+    (error: Error) => error.message,
+  )
+  assert.match(message, refused)
+  fs.rmSync(/remove (\S+\.store)$/.exec(message)![1]!)
+  await (await start(mine)).close()
+})
+
 test('the commands say what they did, and what they need', async t => {
   const { dir, file } = folder(t)
   const at = `sqlite:${dir}/gateway.db`
