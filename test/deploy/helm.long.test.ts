@@ -4,7 +4,8 @@
  */
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { existsSync } from 'node:fs'
+import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { parse, parseAllDocuments } from 'yaml'
@@ -157,6 +158,46 @@ test('all that is off by default: volumes, Ingress, NetworkPolicy, autoscaler, P
     groups,
     shown.flatMap(text => parse(text).groups),
   )
+})
+
+/** It was fixed at 45 s, so that with a longer drain pods were killed amid their streams. */
+test('the time to end is a value, and by default above what a gateway takes', { skip }, () => {
+  const time = (...options: string[]) =>
+    of(render(...options), 'Deployment').spec.template.spec.terminationGracePeriodSeconds
+  assert.equal(time('--set', 'terminationGracePeriodSeconds=150'), 150)
+  const { server } = parse(read('deploy/helm/sluice/values.yaml')).config
+  assert.ok(time() > Number.parseInt(server.drain, 10) + Number.parseInt(server.drain_delay, 10))
+})
+
+test('an Ingress whose addresses the gateway does not trust is told of', { skip }, t => {
+  // `helm template` shows no notes, and `helm install` wants a cluster: this chart has them in an object.
+  const copy = mkdtempSync(join(tmpdir(), 'sluice-chart-'))
+  t.after(() => rmSync(copy, { recursive: true }))
+  cpSync(chart, copy, { recursive: true })
+  const text = readFileSync(join(copy, 'templates/NOTES.txt'), 'utf8')
+  writeFileSync(
+    join(copy, 'templates/notes.yaml'),
+    `{{ define "notes" }}${text}{{ end }}\napiVersion: v1\nkind: ConfigMap\nmetadata: { name: notes }\ndata: { notes: {{ include "notes" . | quote }} }\n`,
+  )
+  const notes = (...more: string[]): string => {
+    const set = ['ingress.enabled=true', 'ingress.host=llm.example.com', ...more].flatMap(each => ['--set', each])
+    const { status, said } = helm(
+      'template',
+      'sluice',
+      copy,
+      '--kube-version',
+      '1.32.0',
+      '--show-only',
+      'templates/notes.yaml',
+      ...set,
+    )
+    assert.equal(status, 0, said)
+    return parse(said).data.notes
+  }
+  assert.match(notes(), /config\.server\.trust_proxy is empty: .*address of the ingress controller/)
+  const trusting = notes('config.server.trust_proxy={10.0.0.0/8}')
+  assert.match(trusting, /Clients from outside: /)
+  assert.doesNotMatch(trusting, /trust_proxy is empty/)
 })
 
 test('an Ingress without a host is refused with the cure', { skip }, () => {
