@@ -1,7 +1,8 @@
 /**
  * Installs the Debian packages that tests need and that are missing: a real redis-server, a real browser, the proxies
  * of deploy/, what pages of docs/ use. Only those that a given test file names, or a helper that it imports. Where they
- * can't be installed it says what to do; tests that need them are then skipped, and say so.
+ * can't be installed it says what to do; tests that need them are then skipped, and say so. With
+ * SLUICE_REQUIRE_PACKAGES=1, as for a release, nothing is skipped for them: the run fails.
  */
 import { spawnSync } from 'node:child_process'
 import { accessSync, constants, existsSync, readFileSync } from 'node:fs'
@@ -59,18 +60,30 @@ export function neededPackages(files: readonly string[]): string[] {
   return Object.keys(PACKAGES).filter(name => texts.some(text => text.includes(name)))
 }
 
-/** Installs what is missing, where it can. */
+/**
+ * Says what is missing.
+ * @throws where all packages are required
+ */
+export function lack(text: string, required = process.env['SLUICE_REQUIRE_PACKAGES'] === '1'): void {
+  if (required) throw new Error(`${text}; SLUICE_REQUIRE_PACKAGES=1 lets none be skipped`)
+  console.error(`! ${text}`)
+}
+
+/**
+ * Installs what is missing, where it can.
+ * @throws where that fails and all packages are required
+ */
 export function ensureDependencies(files: readonly string[]): void {
   const missing = neededPackages(files).filter(name => !findProgram(PACKAGES[name]!))
   if (missing.length === 0) return
   const command = `apt-get install -y --no-install-recommends ${missing.join(' ')}`
   const skipped = `tests that need ${missing.join(' and ')} will be skipped`
   if (!findProgram(['apt-get'])) {
-    console.error(`! ${missing.join(' and ')} missing, and this system has no apt-get: install by hand; ${skipped}`)
+    lack(`${missing.join(' and ')} missing, and this system has no apt-get: install by hand; ${skipped}`)
     return
   }
   if (process.getuid?.() !== 0) {
-    console.error(`! ${missing.join(' and ')} missing; run as root: ${command}; ${skipped}`)
+    lack(`${missing.join(' and ')} missing; run as root: ${command}; ${skipped}`)
     return
   }
   console.log(`installing ${missing.join(' and ')} for the tests`)
@@ -79,7 +92,7 @@ export function ensureDependencies(files: readonly string[]): void {
   const run = (line: string) =>
     spawnSync(line, { shell: true, stdio: ['ignore', 'ignore', 'inherit'], env }).status === 0
   const installed = run(command) || (run('apt-get update') && run(command))
-  if (!installed) console.error(`! could not run: ${command}; ${skipped}`)
+  if (!installed) lack(`could not run: ${command}; ${skipped}`)
 }
 
 if (process.argv[1] === import.meta.filename) ensureDependencies(process.argv.slice(2))

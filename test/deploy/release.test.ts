@@ -5,6 +5,7 @@ import { chmodSync, cpSync, existsSync, mkdirSync, readFileSync, writeFileSync }
 import { dirname, join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { parse } from 'yaml'
+import { lack, PACKAGES } from '../ensure-deps.ts'
 import { folder, ROOT, read } from './kit.ts'
 
 const { scripts, version } = JSON.parse(read('package.json'))
@@ -229,4 +230,20 @@ test('the workflow: shell that parses, scripts that are there, no foreign code w
     assert.ok(existsSync(join(ROOT, path)), path)
   assert.equal(jobs.publish.needs, 'test')
   assert.match(text, /release\.sh publish .*"\$IMAGE"/)
+})
+
+/** A release was tested without Redis, proxies and promtool: tests that need them were skipped, and nothing said so. */
+test('the workflow tests with all packages, and fails where one is missing', () => {
+  const { steps, env } = parse(read('.github/workflows/release.yml')).jobs.test
+  const scripts: string[] = steps.map(({ run }: { run: string }) => run)
+  const at = scripts.findIndex(script => script.includes('apt-get install'))
+  assert.ok(at >= 0 && at < scripts.indexOf('.ci/run'), 'they are installed before the tests')
+  const words = scripts[at]!.split(/\s+/)
+  // The machines of GitHub have Google's build of it.
+  assert.deepEqual(
+    Object.keys(PACKAGES).filter(name => !words.includes(name)),
+    ['chromium'],
+  )
+  assert.equal(env['SLUICE_REQUIRE_PACKAGES'], '1')
+  assert.throws(() => lack('promtool missing', true), /promtool missing.*SLUICE_REQUIRE_PACKAGES/)
 })
