@@ -18,7 +18,7 @@ const PRESENT_MS = 48 * 3_600_000
 
 /** A date with or without a time; a time of day or on a progress bar; a duration; the number of a Codex output. */
 const TIMES =
-  /\b(?:(?<date>\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?)|(?<clock>\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?)|(?<length>\d{1,9}(?:\.\d{1,9})?) ?(?<unit>[mµun]?s|sec(?:ond)?s?|min(?:ute)?s?|h(?:ours?)?))\b|^Chunk ID: [0-9a-f]+$/gm
+  /\b(?:(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?)|(\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?)|(\d{1,9}(?:\.\d{1,9})?) ?([mµun]?s|sec(?:ond)?s?|min(?:ute)?s?|h(?:ours?)?))\b|^Chunk ID: [0-9a-f]+$/gm
 /** What stands before a time of day: the beginning of the line, "at", or a date in another form. */
 const BEFORE_OF_DAY =
   /(?:(?:^|\n) {0,8}[[(]?|\bat:? {1,4}|\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.? {1,2}\d{1,2},? |\b\d{4}(?:,? |:))$/i
@@ -78,9 +78,8 @@ export class Steps {
  */
 export function untimed(text: string, now: number, values: number[]): string {
   if (text.length > MOST_TIMED) return text
-  return text.replace(TIMES, (...found) => {
-    const { date, clock, length, unit } = found.at(-1) as Record<string, string | undefined>
-    const at = found.at(-3) as number
+  type Found = string | undefined
+  return text.replace(TIMES, (_, date: Found, clock: Found, length: Found, unit: Found, at: number) => {
     if (date !== undefined) values.push(valueOfDate(date, now))
     else if (clock !== undefined) values.push(isOfDay(text, at, clock.length) ? Number.NaN : valueOfClock(clock))
     else if (length !== undefined) values.push(Number(length) * secondsIn(unit!))
