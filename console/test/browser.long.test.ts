@@ -289,7 +289,7 @@ describe('every page', { skip }, () => {
   test('the playground stops when it is told to, and says what is refused', async () => {
     const { page, close } = await pageAt('/o/oak/playground', DESKTOP)
     try {
-      await page.getByLabel('Message').fill('[[sim: delay 5s; tokens 2000]] slowly')
+      await page.getByLabel('Message').fill('[[sim: delay 60s; tokens 2000]] slowly')
       await page.getByRole('button', { name: 'Send' }).click()
       await page.getByRole('button', { name: 'Stop' }).click()
       await page.getByText('Stopped.').waitFor()
