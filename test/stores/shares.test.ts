@@ -269,12 +269,14 @@ test('redis: what has ended is forgotten though nobody writes; what was touched 
     redis.disconnect()
   })
   const [store] = stores as [RedisStore]
-  for (let i = 0; i < 4; i++) await store.records.put('a', 'response', `r${i}`, Buffer.alloc(100), 2000)
-  await store.records.put('b', 'response', 'r', Buffer.alloc(100), 2000)
+  // Touched at once, and with some seconds left: a machine that stands still must not end it before.
+  await store.records.put('a', 'response', 'r2', Buffer.alloc(100), 5000)
+  await store.records.touch('a', 'response', ['r2'], DAY)
+  for (const i of [0, 1, 3]) await store.records.put('a', 'response', `r${i}`, Buffer.alloc(100), 5000)
+  await store.records.put('b', 'response', 'r', Buffer.alloc(100), 5000)
   await store.idempotency.begin('a', 'k', 'f', 'r')
   const record = { requestId: 'r', status: 200, headers: [], body: Buffer.alloc(98), whole: true }
   await store.idempotency.finish('a', 'k', record, 100)
-  await store.records.touch('a', 'response', ['r2'], DAY)
   for (const { stats } of [stores[0]!.records.shares, stores[1]!.records.shares])
     await eventually(() => stats.bytes === 100)
   await eventually(() => stores[1]!.stats().kept.idempotency.bytes === 0)
