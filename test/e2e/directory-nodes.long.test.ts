@@ -31,7 +31,7 @@ async function serve(t: TestContext, url: string): Promise<{ gateways: TestGatew
     await opened.close()
     for (const gateway of gateways) await gateway.close()
   })
-  const yaml = (sim: string) => defaultYaml(sim, { store: `{ url: "${url}", timeout: 2s }` })
+  const yaml = (sim: string) => defaultYaml(sim, { store: `{ url: "${url}", timeout: 10s }` })
   for (let i = 0; i < 2; i++) gateways.push(await startGateway({ yaml }))
   return { gateways, accounts: opened.accounts }
 }
