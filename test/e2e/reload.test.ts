@@ -220,7 +220,8 @@ for (const listener of LISTENERS) {
     test('a bad file leaves the old one serving, and the log says where; mending it applies', async () => {
       const t = await start(listener, true)
       try {
-        await write(t, text => text.replace('    plan: custom', '    plan: costum'))
+        // In one step: a look between the two of a write would find an empty file, and tell that fault first.
+        await write(t, text => text.replace('    plan: custom', '    plan: costum'), 'rename')
         await eventually(() => t.log.some(e => e.level === 'error'))
         const [fault] = t.log.filter(e => e.level === 'error')
         const lines = (await readFile(t.file, 'utf8')).split('\n')
