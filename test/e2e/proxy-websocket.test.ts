@@ -316,7 +316,7 @@ for (const listener of LISTENERS) {
           await drained
           assert.equal(t.gateway.ingress.running.size, 0)
         },
-        { drain: '300ms', server: ', websocket: off' },
+        { drain: '4s', server: ', websocket: off' },
       )
     })
   })

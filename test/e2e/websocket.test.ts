@@ -105,7 +105,8 @@ describe('frames', () => {
   }
 
   test('[LIM-9] the limits of an admitted request are in the headers of its first frame', async () => {
-    await using({ organization: '    limits: { requests_per_minute: 60 }' }, async t => {
+    const gateway = { clock: stillClock() }
+    await using({ organization: '    limits: { requests_per_minute: 60 }', gateway }, async t => {
       const client = await SocketClient.open(t)
       for (const left of ['59', '58']) {
         client.create('[[sim: text "x"]] x')
