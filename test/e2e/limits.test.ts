@@ -427,7 +427,7 @@ for (const [name, skip, newUrl] of engines()) {
   test(`[LIM-9] [IDEM-1] ${name}: what the head of each reply tells of the limits`, { skip }, async () => {
     const organization = '    limits: { requests_per_minute: 9, tokens_per_day: 90000, concurrent_requests: 5 }'
     const clock = new ManualClock()
-    await using({ organization, store: newUrl(), gateway: { clock } }, async t => {
+    await using({ organization, store: `{ url: "${newUrl()}", timeout: 10s }`, gateway: { clock } }, async t => {
       const models = () => fetch(`${t.url}/v1/models`, { headers: { authorization: `Bearer ${KEY}` } })
       assert.deepEqual(limitHeaders((await models()).headers), [], 'nothing was seen yet')
 
@@ -474,7 +474,7 @@ for (const [name, skip, newUrl] of engines()) {
     skip,
   }, async () => {
     const organization = '    limits: { input_tokens_per_day: 100, requests_per_day: 1 }'
-    await using({ organization, store: newUrl() }, async t => {
+    await using({ organization, store: `{ url: "${newUrl()}", timeout: 10s }` }, async t => {
       for (const [text, retryable, later] of [
         ['word '.repeat(200), false, undefined],
         ['x', true, 'later'],

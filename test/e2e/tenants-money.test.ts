@@ -212,7 +212,8 @@ for (const [engine, skip, newUrl] of engines())
     const organization = limits('daily_spend_usd: 100.00, monthly_spend_usd: 900.00')
     // Faults must not open the breaker: then later requests would not go upstream.
     const upstream = '{ attempts: 1, breaker: { failures: 100000, error_rate: 1, window: 1ms, open_for: 1ms } }'
-    await using({ organization, store: newUrl(), plugins: { upstream } }, async t => {
+    const store = `{ url: "${newUrl()}", timeout: 10s }`
+    await using({ organization, store, plugins: { upstream } }, async t => {
       await fc.assert(
         fc.asyncProperty(fc.array(fc.constantFrom(...ENDS), { minLength: 1, maxLength: 6 }), async ends => {
           for (const how of ends) await end(t, how)

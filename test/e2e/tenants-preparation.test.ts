@@ -228,7 +228,7 @@ test('on Redis a full limit refuses a large body, and a recall, before the work;
   const redis = await RedisServer.start()
   context.after(() => redis.stop())
   const organization = '    limits: { requests_per_minute: 2, requests_per_day: 2 }'
-  const yaml = (url: string) => defaultYaml(url, { organization, store: `"${redis.url}"` })
+  const yaml = (url: string) => defaultYaml(url, { organization, store: `{ url: "${redis.url}", timeout: 10s }` })
   await using({ yaml }, async t => {
     const kept = await t.post('/v1/responses', { model: 'eb1-preview', input: 'x' })
     const { id } = (await kept.json()) as any
