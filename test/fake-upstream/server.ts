@@ -116,9 +116,12 @@ export class Turn {
   }
 }
 
-/** A few turns of the event loop: what is in the kernel is read by the peer of the same process. */
+/**
+ * A few turns of the event loop, of some milliseconds: what is in the kernel is read by the peer of the same process. A
+ * busy kernel hands on what was written to loopback only when its own thread has had a turn.
+ */
 export async function settle(): Promise<void> {
-  for (let i = 0; i < 6; i++) await new Promise(resolve => setImmediate(resolve))
+  for (let i = 0; i < 6; i++) await new Promise(resolve => setTimeout(resolve, 2))
 }
 
 interface Internals {

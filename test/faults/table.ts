@@ -6,7 +6,7 @@ import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { ManualClock, type Timer } from '../../core/tools/clock.ts'
 import { startGateway, type TestGateway, type TestOptions } from '../e2e/harness.ts'
-import { type FakeUpstream, type Script, startFakeUpstream } from '../fake-upstream/server.ts'
+import { type FakeUpstream, type Script, settle, startFakeUpstream } from '../fake-upstream/server.ts'
 import { freePort } from '../ports.ts'
 
 export const SURFACES = ['chat', 'responses', 'messages'] as const
@@ -307,7 +307,7 @@ async function exchange(table: Table, row: Row, surface: SurfaceName, mode: Mode
 async function flowed(t: TestGateway, pending: Promise<Response>, head: boolean): Promise<void> {
   while (t.gateway.ingress.running.size === 0) await turn()
   if (head) await pending
-  for (let i = 0; i < 10; i++) await turn()
+  for (let i = 0; i < 3; i++) await settle()
 }
 const turn = () => new Promise<void>(resolve => setImmediate(resolve))
 
