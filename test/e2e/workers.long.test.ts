@@ -251,7 +251,9 @@ test('a reload that takes a plan from accounts of the store is refused by all wo
   writeFileSync(file, text.replace('gold:', 'golden:'))
   await eventually(async () => (await metric(admin, 'sluice_config_reloads_total', 'result="refused"')) === 3)
   // What they print is read a moment later.
-  await eventually(() => gateway.text().split("1 organization of the store has the plan 'gold' (gone)").length === 1 + 3)
+  await eventually(
+    () => gateway.text().split("1 organization of the store has the plan 'gold' (gone)").length === 1 + 3,
+  )
   writeFileSync(file, text.replace('plans:\n  gold:', 'retired: { plans: [gold] }\nplans:\n  golden:'))
   await eventually(async () => (await metric(admin, 'sluice_config_last_reload_ok')) === 3)
   assert.match(

@@ -10,7 +10,9 @@ import { skipWithoutRedis, startFailoverSet } from './redis-server.ts'
 test('a failover refuses for a while, then the replica has limits and ledger', { skip: skipWithoutRedis }, async t => {
   const set = await startFailoverSet()
   t.after(() => set.stop())
-  const store = await openRedisStore(redisOptions(set.url, { timeout: 10_000, leaseTimes: { ttl: 60_000, every: 200 } }))
+  const store = await openRedisStore(
+    redisOptions(set.url, { timeout: 10_000, leaseTimes: { ttl: 60_000, every: 200 } }),
+  )
   t.after(() => store.close())
   const cells = [bucket('o:rpm', 10), slots('o:conc', 5)]
   for (const id of ['a', 'b'])
