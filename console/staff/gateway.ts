@@ -1,6 +1,6 @@
 /**
- * The admin API for what no customer may do: organizations and plans. Its token reaches all of them, so staff/ and the
- * tiers alone may import this file; `npm run check` refuses it elsewhere.
+ * The admin API for what no customer may do: organizations and plans. Its token reaches all of them, so staff/ and what
+ * the console does by itself alone may import this file; `npm run check` refuses it elsewhere.
  */
 import type { ConsoleConfig } from '../config.ts'
 import {
