@@ -46,6 +46,8 @@ const PAUSED_BYTES = 64 * 1024 * 1024
  * 24 MB). With 1 MB here, twenty connections with bodies of 529 KB made turns of 20 to 44 ms; now of at most 15.
  */
 const PACED_BYTES = 256 * 1024
+/** To read what is left of a larger body that nobody wants costs more than another connection. */
+const LARGE_BYTES = 1024 * 1024
 /**
  * After a long turn they pause for this many times its length. A request of somebody else takes about five turns: with
  * ten such uploads it took 100 ms instead of 30.
@@ -135,10 +137,13 @@ export class UwsBody {
   get unread(): boolean {
     return this.#state === 'unread'
   }
-  /** True when the body is announced to be large, so that its reads are paced. */
+  /** True when the body is announced to be so large that an early answer closes the connection. */
   get large(): boolean {
+    return this.#isOver(LARGE_BYTES)
+  }
+  #isOver(bytes: number): boolean {
     const declared = this.#owner.headers.get('content-length')
-    return declared !== undefined && Number(declared) > PACED_BYTES
+    return declared !== undefined && Number(declared) > bytes
   }
   /**
    * True while onData waits for more. To end the response now would leak the socket, or reset it before the client
@@ -273,7 +278,7 @@ export class UwsBody {
       return this.#owner.overranTurn()
     const bytes = chunk.byteLength
     this.#bytes += bytes
-    if (!last && !this.#waitsForTurn && (this.#bytes > PACED_BYTES || this.large)) this.#waitForTurn()
+    if (!last && !this.#waitsForTurn && (this.#bytes > PACED_BYTES || this.#isOver(PACED_BYTES))) this.#waitForTurn()
     switch (this.#state) {
       case 'kept':
         if (bytes > 0) this.#kept.push(copyOf(chunk))
