@@ -4,7 +4,7 @@ import { exposure, formatUsd, priceUsed, ratesAt } from '../core/canon/money.ts'
 import { answer, conversation, definePlugin, type Exchange, estimate, type Reply } from '../core/plugin.ts'
 import type { Cell, Store } from '../core/ports/store.ts'
 import { count, object } from '../core/tools/vocabulary.ts'
-import { type CellSet, cellsFor, scaledDown, scaleFactor } from './admission/cells.ts'
+import { type CellSet, cellsAt, cellsFor } from './admission/cells.ts'
 import { counting } from './admission/counting.ts'
 import { denied } from './admission/denials.ts'
 import { type Need, needOf } from './admission/need.ts'
@@ -31,7 +31,7 @@ export const quote = definePlugin({
   uses: ['platform'],
   create({ output_reserve }, { store, config, shared }) {
     const platform = platformOf(shared)
-    const { max_concurrent_requests, scale_limits_above } = config.platform
+    const { max_concurrent_requests } = config.platform
     const sets = new WeakMap<Identity, Map<string, CellSet>>()
 
     function setOf(caller: Identity, id: string): CellSet {
@@ -49,11 +49,9 @@ export const quote = definePlugin({
         const set = setOf(x.get(identity), x.get(model).id)
         const need = needOf(x, set, output_reserve)
         const full = platform.running >= max_concurrent_requests ? platformFull() : undefined
-        const factor = scaleFactor(platform.running / max_concurrent_requests, scale_limits_above)
-        const cells = factor < 1 ? scaledDown(set, factor) : set.cells
         if ('kind' in need) x.reply(quoteOf(x, null, null, need))
         else
-          lookAt(store, x, set, cells, need, full).then(
+          lookAt(store, x, set, cellsAt(set, platform.running, config.platform), need, full).then(
             reply => x.reply(reply),
             error => x.fail(asGatewayError(error)),
           )

@@ -72,21 +72,26 @@ export const failing = (work: readonly Selectable<BillingWorkTable>[]): Html =>
     ]),
   )}</section>`
 
+const METERED = ['Organization', 'Customer', 'Meter', 'Hour', '#Amount']
+const meteredCells = ({ organization, customer, event_name, hour, amount }: Selectable<MeteredTable>) => [
+  link(organization),
+  html`<code>${customer}</code>`,
+  event_name,
+  time(hour),
+  String(amount),
+]
+
 export const notKnown = (visit: PersonVisit, unsure: readonly Selectable<MeteredTable>[]): Html =>
   html`<section><h2>Usage that Stripe may have</h2>
     <p>It was sent more than a day ago, and no answer came. Look at the meter of the customer at Stripe for this
       hour.</p>
     ${table(
       'Usage that Stripe may have',
-      ['Organization', 'Customer', 'Meter', 'Hour', '#Amount', ''],
-      unsure.map(({ id, organization, customer, event_name, hour, amount }) => [
-        link(organization),
-        html`<code>${customer}</code>`,
-        event_name,
-        time(hour),
-        String(amount),
-        html`<div class="actions">${button(visit, `${HERE}/metered/${id}/done`, 'It is there', { about: id })}
-          ${button(visit, `${HERE}/metered/${id}/again`, 'Send it', { about: id })}</div>`,
+      [...METERED, ''],
+      unsure.map(event => [
+        ...meteredCells(event),
+        html`<div class="actions">${button(visit, `${HERE}/metered/${event.id}/done`, 'It is there', { about: event.id })}
+          ${button(visit, `${HERE}/metered/${event.id}/again`, 'Send it', { about: event.id })}</div>`,
       ]),
     )}</section>`
 
@@ -96,15 +101,8 @@ export const notTaken = (refused: readonly Selectable<MeteredTable>[]): Html =>
       days.</p>
     ${table(
       'Usage that Stripe does not take',
-      ['Organization', 'Customer', 'Meter', 'Hour', '#Amount', 'What it said'],
-      refused.map(({ organization, customer, event_name, hour, amount, fault }) => [
-        link(organization),
-        html`<code>${customer}</code>`,
-        event_name,
-        time(hour),
-        String(amount),
-        fault ?? '',
-      ]),
+      [...METERED, 'What it said'],
+      refused.map(event => [...meteredCells(event), event.fault ?? '']),
     )}</section>`
 
 export const nobodys = (visit: PersonVisit, lost: readonly Payment[]): Html =>

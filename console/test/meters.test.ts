@@ -291,6 +291,20 @@ test('what comes late is one more event; what was before meters were configured,
   )
 })
 
+/** One use of one organization, two hours before what the test does. */
+function withOak(work: Parameters<typeof withConsole>[1], options?: Parameters<typeof withConsole>[2]) {
+  const uses: Use[] = [{ organization: 'oak', model: 'm', hour: T0, cost_usd: '1', output: 3 }]
+  return withConsole(
+    () => uses,
+    async (c, clock) => {
+      await addOrganizations(c.console.parts.db, ['oak'])
+      clock.now = T0 + 2 * HOUR
+      await work(c, clock)
+    },
+    options,
+  )
+}
+
 test('an organization without a customer gets one, with its name', async () => {
   const uses: Use[] = [{ organization: 'new', model: 'm', hour: T0, cost_usd: '1.25', output: 3 }]
   await withConsole(
@@ -319,13 +333,9 @@ test('an organization without a customer gets one, with its name', async () => {
 })
 
 test('a meter that Stripe does not have is told to staff, and its events wait', async () => {
-  const uses: Use[] = [{ organization: 'oak', model: 'm', hour: T0, cost_usd: '1', output: 3 }]
-  await withConsole(
-    () => uses,
+  await withOak(
     async (c, clock) => {
       const { parts } = c.console
-      await addOrganizations(parts.db, ['oak'])
-      clock.now = T0 + 2 * HOUR
       await meterUsage(parts)
       assert.equal(stripe.taken.size, 0)
       assert.match(c.lines.join('\n'), /could not be sent to Stripe: No active meter found/)
@@ -348,46 +358,36 @@ test('a meter that Stripe does not have is told to staff, and its events wait', 
 })
 
 test('what got no answer for a day is not sent again by itself: staff decides', async () => {
-  const uses: Use[] = [{ organization: 'oak', model: 'm', hour: T0, cost_usd: '1', output: 3 }]
-  await withConsole(
-    () => uses,
-    async (c, clock) => {
-      const { parts } = c.console
-      await addOrganizations(parts.db, ['oak'])
-      clock.now = T0 + 2 * HOUR
-      // The console was killed when it had sent both, and was down for two days.
-      await meterUsage(parts)
-      const [cost, tokens] = [...stripe.taken.values()]
-      await parts.db.updateTable('metered').set({ sent: null, due: 0 }).execute()
-      stripe.taken.delete(cost!.identifier)
-      clock.now += 48 * HOUR
-      await meterUsage(parts)
-      assert.equal(stripe.taken.size, 1)
-      const staff = await c.person('staff@example.com', { staff: true })
-      assert.match((await staff.get('/staff/billing')).body, /Usage that Stripe may have/)
-      await staff.post(`/staff/billing/metered/${tokens!.identifier}/done`)
-      await staff.get('/staff/billing')
-      await staff.post(`/staff/billing/metered/${cost!.identifier}/again`)
-      await meterUsage(parts)
-      assert.deepEqual([...stripe.taken.keys()].sort(), [cost!.identifier, tokens!.identifier].sort())
-      assert.ok(!(await staff.get('/staff/billing')).body.includes('Usage that Stripe may have'))
-    },
-  )
+  await withOak(async (c, clock) => {
+    const { parts } = c.console
+    // The console was killed when it had sent both, and was down for two days.
+    await meterUsage(parts)
+    const [cost, tokens] = [...stripe.taken.values()]
+    await parts.db.updateTable('metered').set({ sent: null, due: 0 }).execute()
+    stripe.taken.delete(cost!.identifier)
+    clock.now += 48 * HOUR
+    await meterUsage(parts)
+    assert.equal(stripe.taken.size, 1)
+    const staff = await c.person('staff@example.com', { staff: true })
+    assert.match((await staff.get('/staff/billing')).body, /Usage that Stripe may have/)
+    await staff.post(`/staff/billing/metered/${tokens!.identifier}/done`)
+    await staff.get('/staff/billing')
+    await staff.post(`/staff/billing/metered/${cost!.identifier}/again`)
+    await meterUsage(parts)
+    assert.deepEqual([...stripe.taken.keys()].sort(), [cost!.identifier, tokens!.identifier].sort())
+    assert.ok(!(await staff.get('/staff/billing')).body.includes('Usage that Stripe may have'))
+  })
 })
 
 // A refusal made the console forget that an attempt before it had no answer. When Stripe took events again, and had
 // forgotten the identifier, the event was billed a second time.
 test('a refusal after an attempt without an answer does not say that Stripe has nothing', async () => {
-  const uses: Use[] = [{ organization: 'oak', model: 'm', hour: T0, cost_usd: '1', output: 3 }]
-  await withConsole(
-    () => uses,
+  await withOak(
     async (c, clock) => {
       const { parts } = c.console
-      await addOrganizations(parts.db, ['oak'])
       const set = (values: { sent?: null; event_name?: string }) =>
         parts.db.updateTable('metered').set(values).execute()
       const tried = async () => (await parts.db.selectFrom('metered').select('tried').executeTakeFirstOrThrow()).tried
-      clock.now = T0 + 2 * HOUR
       // As after a kill -9 between Stripe's answer and the note of it.
       await meterUsage(parts)
       const [first] = stripe.taken.keys()

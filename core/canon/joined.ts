@@ -62,9 +62,9 @@ export function withItemId(event: ReasoningEvent, id: string): ReasoningEvent {
   return pieces ? new JoinedReasoning(pieces, event.part, id) : { ...event, id }
 }
 
-/** A delta as the pieces that its text was joined of; any other event, or one with another text, as it is. */
-export function withPieces(event: StreamEvent, pieces: readonly string[]): StreamEvent {
-  return isDelta(event) && event.text === pieces.join('') ? joined(event, pieces) : event
+/** A delta with this text as the pieces that it was joined of; any other event as it is. */
+export function withPieces(event: StreamEvent, pieces: readonly string[], text: string): StreamEvent {
+  return isDelta(event) && event.text === text ? joined(event, pieces) : event
 }
 
 /** Joins the events that pass, as far as they are deltas of one item. */

@@ -4,7 +4,7 @@
  * no cap is set, so that a cap that a reload brings sees the running period. Compiled once for each organization, key
  * and model.
  */
-import type { KeyConfig, Limits, OrganizationConfig } from '../../config/types.ts'
+import type { GatewayConfig, KeyConfig, Limits, OrganizationConfig } from '../../config/types.ts'
 import {
   COUNTED,
   capacityIn,
@@ -221,6 +221,16 @@ export function scaleFactor(load: number, above: number): number {
   if (load <= above) return 1
   const factor = 1 - (0.9 * (load - above)) / (1 - above)
   return Math.max(2, Math.floor(20 * factor)) / 20
+}
+
+/** The cells of a set while the platform runs this many exchanges. */
+export function cellsAt(
+  set: CellSet,
+  running: number,
+  { max_concurrent_requests, scale_limits_above }: GatewayConfig['platform'],
+): readonly Cell[] {
+  const factor = scaleFactor(running / max_concurrent_requests, scale_limits_above)
+  return factor < 1 ? scaledDown(set, factor) : set.cells
 }
 
 const parts = new WeakMap<readonly Cell[], readonly Cell[]>()

@@ -16,7 +16,7 @@ import { declaredBytes } from '../shared/preparation.ts'
 import { type Identity, identity, limitsCheck, model, preparing, reservation, unsent } from '../shared/slots.ts'
 import { type Tag, tag, valueReader } from '../shared/tags.ts'
 import { UnsentRequest, unsentOf } from '../shared/unsent.ts'
-import { cellSets, early, scaledDown, scaleFactor } from './cells.ts'
+import { cellSets, cellsAt, early } from './cells.ts'
 import { denied } from './denials.ts'
 import { finals } from './left.ts'
 import { needOf } from './need.ts'
@@ -68,7 +68,7 @@ export const admission = definePlugin({
     const standings = standingsOf(context.shared)
     const platform = platformOf(context.shared)
     const ledger = unsentOf(context.shared)
-    const { max_concurrent_requests, scale_limits_above } = config.platform
+    const { max_concurrent_requests } = config.platform
 
     function saw(
       caller: Identity,
@@ -164,8 +164,7 @@ export const admission = definePlugin({
       if ('kind' in need) return need
       const { input, reserve, bounded, maxCost } = need
 
-      const factor = scaleFactor(platform.running / max_concurrent_requests, scale_limits_above)
-      const cells = factor < 1 ? scaledDown(set, factor) : set.cells
+      const cells = cellsAt(set, platform.running, config.platform)
       const compressed = cells !== set.cells
       const now = x.clock.now()
       const org = caller.organization.id

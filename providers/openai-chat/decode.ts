@@ -88,10 +88,7 @@ export class ChatDecoder implements Decoder {
   }
 
   deltas(text: string, at: number, push: Push): number {
-    const run = this.#frames.run(text, at, push)
-    if (run === undefined) return at
-    this.#chunk(run.fields, 'delta', run.push)
-    return run.end
+    return this.#frames.run(text, at, push, (_, fields, pushDeltas) => this.#chunk(fields, 'delta', pushDeltas))
   }
 
   body(text: string, push: Push): void {

@@ -94,14 +94,14 @@ export class ResponsesDecoder implements Decoder {
     if (data.length > LONG_FRAME && isBookkeeping(data)) return
     const fields = this.#frames.parse(data)
     if (!fields) return this.#fail(unreadable('event data is not a JSON object'), push)
-    this.#event(string(fields['type']) || event, fields, push)
+    this.#read(event, fields, push)
   }
 
+  readonly #read = (event: string, fields: JsonObject, push: Push): void =>
+    this.#event(string(fields['type']) || event, fields, push)
+
   deltas(text: string, at: number, push: Push): number {
-    const run = this.#frames.run(text, at, push)
-    if (run === undefined) return at
-    this.#event(string(run.fields['type']) || run.event, run.fields, run.push)
-    return run.end
+    return this.#frames.run(text, at, push, this.#read)
   }
 
   body(text: string, push: Push): void {
