@@ -2,7 +2,7 @@
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { availableParallelism, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { findProgram } from '../ensure-deps.ts'
 import type { AgentClient, ProgramClient } from './client.ts'
@@ -143,9 +143,13 @@ function once(name: string, packages: string, newest: boolean, make: (folder: st
   return folder
 }
 
-/** @returns what the program printed. Scripts of packages that would report an installation are told not to. */
+/**
+ * Scripts of packages that would report an installation are told not to. What has to be compiled takes no more processes
+ * at once than there are processors: CMake's generator would start dozens, and the other clients would wait for memory.
+ * @returns what the program printed
+ */
 function run([program, ...args]: readonly string[], what: string, cwd?: string): string {
-  const env = { ...process.env, DO_NOT_TRACK: '1' }
+  const env = { ...process.env, DO_NOT_TRACK: '1', CMAKE_BUILD_PARALLEL_LEVEL: String(availableParallelism()) }
   const { status, error, stdout, stderr } = spawnSync(program!, args, { cwd, env, timeout: TIMEOUT, encoding: 'utf8' })
   if (status === 0) return stdout.trim()
   const why = error?.message ?? stderr.trim().split('\n').slice(-3).join(' ')
