@@ -369,8 +369,8 @@ function isReceipt(value: unknown): value is Signed<Receipt> {
 const COMPACTING: ReadonlySet<string> = new Set(['responses', 'messages', 'compact'])
 
 /**
- * Whether a receipt costs more than its counts at its price. Less is no fault: input from a cache costs less, and a
- * prepaid account, or a request that its client bounded, is billed no more than was set aside. More is a note where the
+ * Whether a receipt costs more than its counts at its price. Less is no fault: input from a cache costs less, and
+ * of a reply that is longer than its cap the rest is not billed. More is a note where the
  * receipt does not hold the rate: of a cache, or of the step of the other call of a compaction.
  */
 export function checkAmount({ price, usage, cost_nano_usd: cost, surface }: Receipt): AmountFound | null {

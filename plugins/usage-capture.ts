@@ -74,7 +74,7 @@ export const usageCapture = definePlugin({
         const counted = x.peek(usage)
         const report = x.peek(callReport)
         const billed = counted !== undefined && isBilled(settlement) && x.peek(takenOver)?.() !== true
-        const final = billed ? within(x, counted, reserved) : UNBILLED
+        const final = billed ? within(counted, reserved) : UNBILLED
         x.set(usage, final)
         const consumed = consumedBy(x, count)
         const sent = Math.max(x.peek(plan)?.input ?? 0, promptOf(x)) + (report?.furtherInput ?? 0)
@@ -161,13 +161,10 @@ function priceOn(price: Price, prompt: number) {
 }
 
 /**
- * A prepaid organization is billed at most what its request has reserved, so that its balance does not go below zero,
- * and a request at most what its client allows it to cost: o200k_base may count more output than the cap, which the
- * provider counts in its own tokens.
+ * A request is billed at most what it can cost with the output cap that was sent (BILL-1, decision 150): o200k_base may
+ * count more output than the cap, which the provider counts in its own tokens.
  */
-function within<T extends { cost: number }>(x: Exchange, counted: T, { cost, maxCost = Infinity }: Reservation): T {
-  const prepaid = x.peek(identity)?.organization.billing === 'prepaid'
-  const most = prepaid ? Math.min(cost, maxCost) : maxCost
+function within<T extends { cost: number }>(counted: T, { most }: Reservation): T {
   return counted.cost > most ? { ...counted, cost: most } : counted
 }
 

@@ -13,7 +13,7 @@ import type { Clock } from '../../core/tools/clock.ts'
 import { type CellSet, cellSets } from '../../plugins/admission/cells.ts'
 import { verdict } from '../../plugins/admission/denials.ts'
 import { needFor } from '../../plugins/admission/need.ts'
-import { type Taken, take } from '../../plugins/admission/take.ts'
+import { mostOf, type Taken, take } from '../../plugins/admission/take.ts'
 import { ModelAccess } from '../../plugins/model-access/access.ts'
 import type { Identity } from '../../plugins/shared/slots.ts'
 import { MemoryLimits } from '../../stores/limits/memory.ts'
@@ -182,9 +182,7 @@ export class Replay {
     if (!taken.result.admitted) return tellOf(refusalOf(row, cells, taken), 0)
 
     const samePrice = price === formerPrice || isDeepStrictEqual(price, formerPrice)
-    const cost = revenueOf(row, price, formerPrice, !samePrice)
-    // As a gateway bills one, at most what was reserved.
-    const revenue = organization.billing === 'prepaid' && cost !== row.cost ? Math.min(cost, taken.cost) : cost
+    const revenue = revenueOf(row, price, !samePrice, mostOf(taken))
     const consumed = consumedOf(row, revenue, price)
     const settled = (of: readonly Cell[], reserved: readonly number[]) =>
       of.map(({ dimension }, i) => countedOf(dimension).settle(consumed, reserved[i]!))

@@ -85,34 +85,25 @@ function chargedOf(row: LedgerRow, price: Price): Price {
 
 /**
  * What a row costs at a price, nano-USD. One that was billed at these rates keeps its cost where nothing else is
- * proposed: it may have been the sum of two calls, or cut to what its client allowed. So does one of an older release,
- * which has a cost and not its rates.
+ * proposed: it may have been the sum of two calls, or was billed before bills were cut to `most`. So does one of an
+ * older release, which has a cost and not its rates.
  * @param price null where nothing is charged
- * @param former what it is without what is proposed; null where that is not known
  * @param changed whether another price may be proposed for it
+ * @param most what a gateway would bill at most, nano-USD. It does not hold for one that was compacted, which is replayed
+ * as one call
  */
-export function revenueOf(row: LedgerRow, price: Price | null, former: Price | null, changed: boolean): number {
+export function revenueOf(row: LedgerRow, price: Price | null, changed: boolean, most: number): number {
   if (!price) return 0
   const charged = chargedOf(row, price)
   if (!changed && (isBilledAt(row, charged) || (row.price_input === undefined && row.cost > 0))) return row.cost
   const revenue = cost(row, charged)
-  return changed && former && isBounded(row, chargedOf(row, former)) ? Math.min(revenue, row.cost) : revenue
+  return row.input > row.input_tokens ? revenue : Math.min(revenue, most)
 }
 
 function isBilledAt({ price_input, price_output, input_tokens }: LedgerRow, charged: Price): boolean {
   const { input, output } = ratesAt(charged, input_tokens)
   return price_input === input && price_output === output
 }
-
-/**
- * Whether its client bounded what it may cost, and met the bound: then its cost is the bound. A prepaid one may have been
- * cut to what was set aside, and one that was compacted has two prompts, which may have had steps of their own.
- */
-const isBounded = (row: LedgerRow, charged: Price): boolean =>
-  row.billing !== 'prepaid' &&
-  row.input <= row.input_tokens &&
-  isBilledAt(row, charged) &&
-  row.cost < cost(row, charged)
 
 /**
  * What the provider charges for a row, nano-USD; undefined where that is not known. At proposed rates that is known also

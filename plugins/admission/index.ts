@@ -22,7 +22,7 @@ import { finals } from './left.ts'
 import { needOf } from './need.ts'
 import { platformFull, platformOf } from './platform.ts'
 import { standingsOf } from './standing.ts'
-import { type Taken, take } from './take.ts'
+import { mostOf, type Taken, take } from './take.ts'
 
 /** Where a look at limits is a call, they are looked at before the body is read only for bodies of more bytes. */
 const SMALL_BYTES = 32 * 1024
@@ -162,7 +162,7 @@ export const admission = definePlugin({
       const conversation = x.peek(conversationSlot)
       const need = needOf(x, set, output_reserve)
       if ('kind' in need) return need
-      const { input, reserve, bounded, maxCost } = need
+      const { input, reserve, bounded } = need
 
       const cells = cellsAt(set, platform.running, config.platform)
       const compressed = cells !== set.cells
@@ -193,8 +193,8 @@ export const admission = definePlugin({
           input,
           output: reserve,
           cost,
+          most: mostOf({ output, cost }),
           ...(conversation && assumed && { cap: output }),
-          ...(maxCost !== Number.POSITIVE_INFINITY && { maxCost }),
         })
         if (bounded) x.set(boundedCap, `${conversation?.maxOutputField ?? OUTPUT_MEMBER}=sent_as_${output}`)
         return store.ledger.intent({

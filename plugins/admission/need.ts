@@ -20,8 +20,6 @@ export interface Need {
   reserve: number
   /** `x-max-cost` lowers the cap. */
   bounded: boolean
-  /** What `x-max-cost` allows, nano-USD; infinite where there is none. */
-  maxCost: number
   /** The most that the request can cost with this cap, nano-USD. */
   costOf(output: number): number
 }
@@ -105,7 +103,7 @@ export function needFor(figures: Figures, set: CellSet, outputReserve: number): 
   const cap = bounded ? { reserve: Math.min(usual.reserve, within), most: within } : usual
   const reserve = cap.reserve + further.output
   const excess = overMaxima(set, figures, input, reserve, costOf(cap.reserve))
-  return excess ?? { own, input, price, besides, cap, reserve, bounded, maxCost, costOf }
+  return excess ?? { own, input, price, besides, cap, reserve, bounded, costOf }
 }
 
 /** What the client allows the request to cost, nano-USD; infinite where it says nothing. */

@@ -35,6 +35,10 @@ export interface Taken {
   user: UserRequest | null
 }
 
+/** The most that is billed, nano-USD: what the request can cost with the output cap that is sent (decision 150). */
+export const mostOf = ({ output, cost }: Pick<Taken, 'output' | 'cost'>): number =>
+  output === Number.POSITIVE_INFINITY ? output : cost
+
 export function take(limits: LimitEngine, taking: Taking): MaybePromise<Taken> {
   const { org, id, now, set, cells, need, conversation } = taking
   const { own, input, price, besides, cap, reserve, costOf } = need

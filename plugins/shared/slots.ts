@@ -280,9 +280,9 @@ export interface Reservation {
   /** Reserved tokens; `cost` is in nano-USD, and of the output cap that is sent, which may be above `output`. */
   input: number
   output: number
-  /** What the client allows the request to cost, nano-USD; absent where it says nothing. */
-  maxCost?: number
   cost: number
+  /** The most that is billed, nano-USD: `cost`, or infinite where nothing bounds the output. */
+  most: number
   /** The output cap that is sent where the client named none and something else sets one, in tokens. */
   cap?: number
 }

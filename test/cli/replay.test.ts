@@ -12,7 +12,7 @@ import { Running } from '../../cli/replay/running.ts'
 import { runUsage } from '../../cli/usage-report.ts'
 import { NO_PROPOSAL, type Proposal, readProposal, writtenOrganizations } from '../../config/proposal.ts'
 import type { GatewayConfig } from '../../config/types.ts'
-import { cost, type Price, priceUsed, ratesAt, shareOf } from '../../core/canon/money.ts'
+import { cost, exposure, type Price, priceUsed, ratesAt, shareOf } from '../../core/canon/money.ts'
 import { conversation, estimate, usage } from '../../core/plugin.ts'
 import type { LedgerRow } from '../../core/ports/store.ts'
 import { admission } from '../../plugins/admission/index.ts'
@@ -266,7 +266,7 @@ test('what runs is taken out by its end, and at one time in the order of its beg
   assert.deepEqual([running.take(), running.next], [undefined, Number.POSITIVE_INFINITY])
 })
 
-/** A row as `usage-capture` writes it of a reply that was billed at a share of a price; `most` is what its client allows. */
+/** A row as `usage-capture` writes it of a reply that was billed at a share of a price; `most` is what its cap costs. */
 function billedRow(
   asked: Asked,
   price: Price,
@@ -342,25 +342,27 @@ test('where nothing is proposed the revenue of every row is what the ledger has'
   )
 })
 
-test('a new price is charged at the share of the old one, and what a client bounded stays bounded', async t => {
+test('a new price is charged at the share of the old one, and of a reply beyond its cap no more than the cap', async t => {
   const here = await setting(t, WIDE)
   const random = new Random(8)
-  const [tenth, free, whole, bounded] = asks(random, 4)
+  const [tenth, free, whole, other] = asks(random, 4)
+  const beyond = { ...other!, cap: 400, output: 430 }
   const NEW = { input: 5_000_000, output: 7_000_000 }
   const rows = [
     layerRow(tenth!, PRICE, 0.1, random),
     layerRow(free!, PRICE, 0, random),
     billedRow(whole!, PRICE, random, {}),
-    billedRow(bounded!, PRICE, random, { most: 5 }),
+    billedRow(beyond, PRICE, random, { cached: 0, cacheWrite: 0, cost: exposure(beyond.input, 400, PRICE) }),
+    { ...billedRow(beyond, PRICE, random, {}), input: beyond.input + 100, rounds: 2 },
   ]
   const { told } = await replayOf(here, { ...NO_PROPOSAL, prices: { [MODEL]: NEW } }, rows)
   assert.deepEqual(
     told.map(({ revenue }) => revenue),
-    [cost(rows[0]!, shareOf(NEW, 0.1)), 0, cost(rows[2]!, NEW), 5],
+    [
+      ...[cost(rows[0]!, shareOf(NEW, 0.1)), 0, cost(rows[2]!, NEW)],
+      ...[exposure(beyond.input, 400, NEW), cost(rows[4]!, NEW)],
+    ],
   )
-  const cheap = { input: 1, output: 1 }
-  const { told: cheaper } = await replayOf(here, { ...NO_PROPOSAL, prices: { [MODEL]: cheap } }, rows)
-  assert.equal(cheaper[3]!.revenue, cost(rows[3]!, cheap))
 })
 
 test('what a layer answered takes no tokens from limits, and its cost from spend limits', async t => {

@@ -22,6 +22,7 @@ const reserved: Reservation = {
   input: 1,
   output: 1,
   cost: 1,
+  most: 1,
 }
 const stamp = async (held: Reservation | null, events: any[] = [text('hi')], surface = reading('chat')) => {
   const run = await runPlugin(headerStamp, {

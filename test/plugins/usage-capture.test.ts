@@ -47,7 +47,10 @@ async function run(events: RunOptions<any>['events'] = [], more: RunOptions<any>
       [identity, caller()],
       [model, modelOf()],
       [estimate, { input: 100 }],
-      [reservation, { cells: [], states: [], compressed: false, input: 100, output: 50, cost: 0 }],
+      [
+        reservation,
+        { cells: [], states: [], compressed: false, input: 100, output: 50, cost: 0, most: Number.POSITIVE_INFINITY },
+      ],
       [callReport, { served: backend(), promptTaken: false, failed: [], ownCost: 0 }],
       ...(more.slots ?? []),
     ],
@@ -236,12 +239,27 @@ test('a proxied reply: bytes both ways, and no tokens', async () => {
     store,
     events,
     slots: [
-      [reservation, { cells: [], states: [], compressed: false, input: 0, output: 0, cost: 0 }],
+      [reservation, { cells: [], states: [], compressed: false, input: 0, output: 0, cost: 0, most: 0 }],
       [receivedBytes, 40],
     ],
   })
   assert.equal(outcomes.length, 1)
   assert.deepEqual([outcomes[0].bytes_in, outcomes[0].bytes_out, outcomes[0].usage.output], [40, 500, 0])
+})
+
+test('a reply is billed at most what its output cap costs, and its tokens are told as they were counted', async () => {
+  const words = text('one two three four five six seven eight')
+  const { row: whole } = await run([words])
+  const billed = async (most: number) => {
+    const { row, exchange } = await run([words], {
+      slots: [[reservation, { cells: [], states: [], compressed: false, input: 100, output: 50, cost: most, most }]],
+    })
+    assert.deepEqual(row.output, whole.output)
+    return [row.cost, exchange.get(usage).cost]
+  }
+  assert.ok(whole.cost > 1)
+  assert.deepEqual(await billed(whole.cost), [whole.cost, whole.cost])
+  assert.deepEqual(await billed(whole.cost - 1), [whole.cost - 1, whole.cost - 1])
 })
 
 test('consumption has all prompt tokens that were sent: what was fetched, and the prompts of further calls', async () => {
