@@ -248,6 +248,26 @@ export const validation = definePlugin({
       return shape.nodes > DENSE_NODES ? parseDense(x, shape) : checkBody(x, parseHere(x, shape), bytes)
     }
 
+    /** A body of one of several surfaces. What none of them accepts is refused by the first. */
+    async function checkAsAny(x: Exchange, told: NonNullable<Surface['told']>): Promise<undefined | Reply> {
+      const [first, ...others] = await surfacesOf(x, told)
+      x.surface = first
+      try {
+        return await check(x)
+      } catch (refusal) {
+        for (const other of refusal instanceof GatewayError ? others : []) {
+          x.surface = other
+          try {
+            return await check(x)
+          } catch {
+            // The refusal of the first is more likely to name what is wrong.
+          }
+        }
+        x.surface = first
+        throw refusal
+      }
+    }
+
     return {
       body: { maxBytes: options.max_body, timeoutMs: options.body_timeout },
       beforeBody(x) {
@@ -262,8 +282,7 @@ export const validation = definePlugin({
       onRequest(x) {
         const { surface } = x
         if (!surface) return noSurface(x.route)
-        const { told } = surface
-        return told ? tell(x, told).then(() => check(x)) : check(x)
+        return surface.told ? checkAsAny(x, surface.told) : check(x)
       },
       onResponseHead(x, head) {
         const stripped = x.peek(strippedFields)
@@ -342,14 +361,14 @@ function warm(surface: Surface, unknownFields: 'reject' | 'strip'): void {
   }
 }
 
-/** Finds which of several surfaces a request is of, before its body is parsed by the rules of that surface. */
-async function tell(x: Exchange, { members, by }: NonNullable<Surface['told']>): Promise<void> {
+/** Finds which of several surfaces a request may be of, before its body is parsed by the rules of one. */
+async function surfacesOf(x: Exchange, { members, by }: NonNullable<Surface['told']>) {
   const bytes = jsonBytes(x.get(requestBody))
   const names = new Set<string>()
   for (const member of jsonMembers(bytes, NAMES_SLICE))
     if (member === undefined) await loopTurns.next(tenantOf(x))
     else if (members.includes(member.name ?? '')) names.add(member.name!)
-  x.surface = by(x.incoming.headers, names)
+  return by(x.incoming.headers, names)
 }
 /** Bytes read in one event-loop turn. It takes at most some 3 ms, when the names are empty. */
 const NAMES_SLICE = 64 * 1024

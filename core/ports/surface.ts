@@ -36,8 +36,11 @@ export interface Surface {
     readonly surfaces: readonly Surface[]
     /** The members of the body that matter. */
     readonly members: readonly string[]
-    /** @param names those of `members` that the body has */
-    by(headers: Incoming['headers'], names: ReadonlySet<string>): Surface
+    /**
+     * @param names those of `members` that the body has
+     * @returns the surface; where neither tells, each that it may be: the first that accepts the body is it
+     */
+    by(headers: Incoming['headers'], names: ReadonlySet<string>): readonly [Surface, ...Surface[]]
   }
   /** JSON Schema (2020-12) of the request body, for docs and OpenAPI. */
   readonly requestSchema: Record<string, unknown>

@@ -25,11 +25,11 @@ export const any: Surface = {
   told: {
     surfaces: each,
     members: ['messages', 'input', ...ofMessages],
-    // A body of both has the same meaning in the two, and is taken as one of Chat Completions (test/plugins/quote.test.ts).
+    // What both Chat Completions and Messages accept has the same meaning in the two (test/plugins/quote.test.ts).
     by(headers, names) {
-      if (messages.ownHeaders!.some(name => headers.has(name))) return messages
-      if (!names.has('messages')) return names.has('input') ? responses : chat
-      return ofMessages.some(name => names.has(name)) ? messages : chat
+      if (messages.ownHeaders!.some(name => headers.has(name))) return [messages]
+      if (!names.has('messages')) return [names.has('input') ? responses : chat]
+      return ofMessages.some(name => names.has(name)) ? [messages] : [chat, messages]
     },
   },
   validate() {

@@ -191,6 +191,14 @@ test('/v1/quote answers as the path of the API whose request it got', async () =
     ['messages', '{"model":"plain","thinking":null,"max_tokens":9,"messages":[{"role":"user","content":"hi"}]}'],
     ['messages', '{"model":"plain","system":"Be brief.","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}'],
     ['messages', `{"model":"plain","max_tokens":9,${tools},${call('{"x":1.10,"y":-0}')}}`, version],
+    // Nothing tells but that Chat refuses it.
+    ['messages', `{"model":"plain","max_tokens":9,${tools},${call('{"x":1.10,"y":-0}')}}`],
+    ['messages', `{"model":"plain","max_tokens":9,${call('{"x":1}')}}`],
+    ['messages', `{"model":"plain","max_tokens":9,${tools},"messages":[{"role":"user","content":"${long}"}]}`],
+    [
+      'messages',
+      '{"model":"plain","max_tokens":9,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"text","media_type":"text/plain","data":"hello"}}]}]}',
+    ],
     // A member in front that takes several turns of the event loop to read, and one at the end that tells.
     [
       'messages',
@@ -250,6 +258,7 @@ test('/v1/quote refuses in the form of the API that the request is of', async ()
     ['{"model":"plain","cache_control":null,"max_tokens":9,"messages":[]}', {}, 'messages', 'invalid_value'],
     ['{"model":"plain","input":[{"type":"no"}]}', {}, 'other', 'unsupported_value'],
     ['{}', {}, 'other', 'missing_required_parameter'],
+    ['{"model":"plain","messages":[{"role":"user","content":[{"type":"no"}]}]}', {}, 'other', 'unsupported_value'],
     ['[1]', version, 'messages', 'invalid_json'],
     ['{"messages":', {}, 'other', 'invalid_json'],
     [
