@@ -144,12 +144,12 @@ function once(name: string, packages: string, newest: boolean, make: (folder: st
 }
 
 /**
- * Scripts of packages that would report an installation are told not to. What has to be compiled takes no more processes
- * at once than there are processors: CMake's generator would start dozens, and the other clients would wait for memory.
+ * Scripts of packages that would report an installation are told not to. llama.cpp is compiled, and would take dozens of
+ * processes at once.
  * @returns what the program printed
  */
 function run([program, ...args]: readonly string[], what: string, cwd?: string): string {
-  const env = { ...process.env, DO_NOT_TRACK: '1', CMAKE_BUILD_PARALLEL_LEVEL: String(availableParallelism()) }
+  const env = { ...process.env, DO_NOT_TRACK: '1', LLAMA_CPP_BUILD_JOBS: String(availableParallelism()) }
   const { status, error, stdout, stderr } = spawnSync(program!, args, { cwd, env, timeout: TIMEOUT, encoding: 'utf8' })
   if (status === 0) return stdout.trim()
   const why = error?.message ?? stderr.trim().split('\n').slice(-3).join(' ')
