@@ -3,10 +3,12 @@
  * routes. A new page is in it by itself; what its right allows is written here by hand, once for each right.
  */
 import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { after, before, describe, test } from 'node:test'
 import type { TestGateway } from '../../test/e2e/harness.ts'
 import { recordPayment } from '../billing/payments.ts'
-import type { SendRequest } from '../gateway.ts'
 import { sender } from '../gateway.ts'
 import { PAGES } from '../pages.ts'
 import { invite } from '../people/memberships.ts'
@@ -46,28 +48,23 @@ const SECRET_WORDS = [
 ]
 
 let gateway: TestGateway
+let between: Between
 let c: TestConsole
-/** What the console sends to the admin API; the tests of the gateway's own check put another in between. */
-let send: SendRequest
 const people = new Map<string, Visitor & { id: string }>()
-/** Ids of alpha for the parts of paths. */
-const ids: Record<string, string> = { organization: 'alpha', key: 'key_of_alpha' }
+/** Ids of the organizations, for the parts of paths. */
+const ids: Record<string, Record<string, string>> = {}
+
+/** Asks the admin API, with the token of the console's pages. */
+const ask = (...[request]: Parameters<ReturnType<typeof sender>>) =>
+  sender(gateway.gateway.adminAddress!, () => CUSTOMERS)(request)
 
 before(async () => {
   gateway = await gatewayForConsole()
-  const real = sender(gateway.gateway.adminAddress!, () => CUSTOMERS)
-  send = real
-  c = await startConsole(gateway, { send: request => send(request) })
-  for (const id of ['alpha', 'beta']) {
-    await c.organization(id)
-    for (const role of ROLES) people.set(`${id}-${role}`, await c.member(id, `${id}-${role}@example.com`, role))
-    const headers = { 'sluice-act-for': id }
-    const body = JSON.stringify({ id: `key_of_${id}`, label: `${id}-label` })
-    await real({ method: 'POST', path: `organizations/${id}/keys`, headers, body })
-    const inviter = people.get(`${id}-owner`)!.id
-    const { db, now } = c.console.parts
-    await invite(db, { email: `${id}-invited@example.com`, organization: id, role: 'viewer', inviter }, now())
-  }
+  between = await startBetween(gateway.gateway.adminAddress!)
+  // Nobody pays here: a form that leads to Stripe asks the gateway first.
+  const stripe = 'stripe: { key: rk_test_1, api: "http://127.0.0.1:1", portal: off, checkout: on }'
+  c = await startConsole({ url: gateway.url, gateway: { adminAddress: between.url } }, { yaml: stripe })
+  for (const id of ['alpha', 'beta']) ids[id] = await addOrganization(id)
   const { db } = c.console.parts
   await recordPayment(db, {
     ...{ id: 'alpha-row', provider: 'hand', kind: 'settled', state: '', organization: 'alpha', customer: null },
@@ -76,21 +73,86 @@ before(async () => {
   })
   people.set('stranger', await c.person('stranger@example.com'))
   people.set('staff', await c.person('staff@example.com', { staff: true }))
-  const invitation = await db
-    .selectFrom('invitation')
-    .selectAll()
-    .where('organization', '=', 'alpha')
-    .executeTakeFirst()
-  Object.assign(ids, { invitation: invitation!.id, person: people.get('alpha-viewer')!.id, id: invitation!.id })
 })
 after(async () => {
   await c?.close()
+  await between?.close()
   await gateway?.close()
 })
 
+/** An organization with members of all roles, a key and an invitation. @returns ids of it for the parts of paths */
+async function addOrganization(id: string): Promise<Record<string, string>> {
+  await c.organization(id)
+  for (const role of ROLES) people.set(`${id}-${role}`, await c.member(id, `${id}-${role}@example.com`, role))
+  const key = `key_of_${id}`
+  const body = JSON.stringify({ id: key, label: `${id}-label` })
+  await ask({ method: 'POST', path: `organizations/${id}/keys`, headers: { 'sluice-act-for': id }, body })
+  const { db, now } = c.console.parts
+  const inviter = people.get(`${id}-owner`)!.id
+  const invited = { email: `${id}-invited@example.com`, organization: id, role: 'viewer' as const, inviter }
+  await invite(db, invited, now())
+  const found = db.selectFrom('invitation').select('id').where('organization', '=', id)
+  const { id: invitation } = await found.executeTakeFirstOrThrow()
+  return { organization: id, key, invitation, person: people.get(`${id}-viewer`)!.id, id: invitation }
+}
+
+/** What the console asks the admin API. */
+interface Asked {
+  method: string
+  /** Behind /api/v1/, with its query. */
+  path: string
+  headers: Record<string, string>
+  body: string
+}
+
+interface Between {
+  url: string
+  /** A fault of the console: it makes another question of one, or null where it leaves it. */
+  fault: (asked: Asked) => Asked | null
+  /** What pages asked for a customer, whether it had a fault, and the word of its refusal; '' where it was answered. */
+  answered: { asked: Asked; faulty: boolean; code: string }[]
+  close(): Promise<void>
+}
+
+/** Stands between the console and the admin API, so that whatever page has a fault, it has it here. */
+async function startBetween(admin: string): Promise<Between> {
+  const server = createServer(async (request, response) => {
+    const pieces: Buffer[] = []
+    for await (const piece of request) pieces.push(piece)
+    const { connection: _, host: __, 'content-length': ___, ...headers } = request.headers as Asked['headers']
+    const asked: Asked = {
+      ...{ method: request.method!, path: request.url!.replace('/api/v1/', ''), headers },
+      body: Buffer.concat(pieces).toString(),
+    }
+    // Anything else is done by the console itself, or by staff.
+    const forCustomer = headers['sluice-act-for'] !== undefined && headers['sluice-actor'] !== 'user:console'
+    const faulty = forCustomer ? between.fault(asked) : null
+    const { path, body, ...init } = faulty ?? asked
+    const answer = await fetch(`${admin}/api/v1/${path}`, { ...init, ...(body !== '' && { body }) })
+    const text = await answer.text()
+    const code = answer.ok ? '' : JSON.parse(text).error.code
+    if (forCustomer) between.answered.push({ asked, faulty: faulty !== null, code })
+    const etag = answer.headers.get('etag')
+    response.writeHead(answer.status, { 'content-type': 'application/json', ...(etag !== null && { etag }) })
+    response.end(text)
+  })
+  server.keepAliveTimeout = 120_000
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  const between: Between = {
+    ...{ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, fault: () => null, answered: [] },
+    async close() {
+      server.closeAllConnections()
+      await new Promise(resolve => server.close(resolve))
+    },
+  }
+  return between
+}
+
 /** The path of a route, with ids of alpha; some are given another value. */
 const pathOf = ({ path }: Route, other: Record<string, string> = {}) =>
-  path.replace(/:(\w+)/g, (_, name: string) => encodeURIComponent(other[name] ?? ids[name] ?? 'x'.repeat(43)))
+  path.replace(/:(\w+)/g, (_, name: string) =>
+    encodeURIComponent(other[name] ?? ids['alpha']?.[name] ?? 'x'.repeat(43)),
+  )
 
 type Verdict = 'open' | 'sign-in' | 'hidden' | 'role'
 
@@ -128,10 +190,16 @@ async function stateOfAlpha(): Promise<string> {
     db.selectFrom('invitation').selectAll().where('organization', '=', 'alpha').execute(),
     db.selectFrom('person').select(['id', 'email', 'staff', 'name']).orderBy('id').execute(),
   ])
-  const headers = { 'sluice-act-for': 'alpha' }
-  const real = sender(gateway.gateway.adminAddress!, () => CUSTOMERS)
-  const { body } = await real({ method: 'GET', path: 'organizations/alpha', headers })
-  return JSON.stringify([rows, body.version, body.keys])
+  return JSON.stringify([rows, await stateAtGateway('alpha')])
+}
+
+/** What an organization is at the gateway, and all that was ever changed of it. */
+async function stateAtGateway(id: string): Promise<unknown> {
+  const headers = { 'sluice-act-for': id }
+  const [state, audit] = await Promise.all(
+    ['', '/audit?limit=500'].map(part => ask({ method: 'GET', path: `organizations/${id}${part}`, headers })),
+  )
+  return [state!.body.version, state!.body.keys, audit!.body.entries]
 }
 
 test('every right is in the table of this test, and every route of an organization names its organization', () => {
@@ -194,59 +262,99 @@ describe('an owner of one organization, with ids of the other', () => {
 })
 
 describe('a console that forgets its check is stopped by the gateway', () => {
-  const real: SendRequest = request => sender(gateway.gateway.adminAddress!, () => CUSTOMERS)(request)
-  const shown = async () => {
-    const owner = people.get('beta-owner')!
-    const seen: [string, Seen][] = []
-    for (const route of ROUTES)
-      if (route.scope === 'member' && route.method === 'GET') {
-        const path = pathOf(route, { organization: 'beta', key: 'key_of_beta' })
-        seen.push([path, await owner.get(path)])
-      }
-    return seen
+  const MEMBER = ROUTES.filter(({ scope }) => scope === 'member')
+  const nameOf = ({ method, path }: Route) => `${method} ${path.replace('/o/:organization', '')}`
+  /** Routes that ask the gateway nothing. Any other one has to be refused by it. */
+  const NOTHING = new Set([
+    ...['GET /keys/new', 'GET /playground', 'GET /members', 'GET /billing/portal', 'POST /members/invite'],
+    ...['POST /members/:person/role', 'POST /members/:person/remove', 'POST /members/leave'],
+    'POST /invitations/:invitation/end',
+  ])
+  /** What staff's token alone may do: it reaches all organizations, and nothing but the header holds it to one. */
+  const STAFFS = new Set(['POST /name', 'POST /delete'])
+  /** Fields of all forms, so that each handler gets as far as the gateway. */
+  const fields = () => ({
+    ...{ id: `key_${randomBytes(8).toString('hex')}`, label: 'changed', grace: '0', role: 'viewer', amount: '25.00' },
+    ...{
+      email: `${randomBytes(4).toString('hex')}@example.com`,
+      name: 'Changed',
+      model: 'eb1-preview',
+      prompt: 'Hello',
+    },
+  })
+
+  /** Uses a route as the owner of an organization. @returns what was seen, and what the gateway was asked meanwhile */
+  async function use(route: Route, id: string) {
+    const owner = people.get(`${id}-owner`)!
+    const form = await formToken(owner)
+    const path = pathOf(route, ids[id])
+    between.answered = []
+    const seen = await (route.method === 'GET' ? owner.get(path) : owner.post(path, { ...fields(), form }))
+    return { seen, answered: between.answered }
   }
 
-  for (const [fault, wrong] of [
+  const without = ({ headers: { 'sluice-act-for': _, ...headers }, ...asked }: Asked): Asked => ({ ...asked, headers })
+  const elsewhere = (asked: Asked, id: string): Asked => ({
+    ...asked,
+    path: asked.path.replace(`organizations/${id}`, 'organizations/alpha'),
+  })
+  const changing =
+    (wrong: (asked: Asked, id: string) => Asked) =>
+    (asked: Asked, id: string): Asked | null =>
+      asked.method === 'GET' ? null : wrong(asked, id)
+
+  for (const [id, what, wrong, held] of [
+    ['gamma', 'the organization is taken out: requests go to the path of another', elsewhere, true],
+    ['delta', 'the acting header is taken out', without, false],
+    ['epsilon', 'both: the path of another, without the header', (asked, id) => elsewhere(without(asked), id), false],
     [
-      'the organization is taken out: requests go to the path of another',
-      (request: Parameters<SendRequest>[0]) => ({ ...request, path: request.path.replace('/beta', '/alpha') }),
+      ...(['zeta', 'a list of all organizations is asked for'] as const),
+      asked => ({ ...without(asked), method: 'GET', path: 'organizations', body: '' }),
+      false,
     ],
-    [
-      'the acting header is taken out',
-      ({ headers: { 'sluice-act-for': _, ...headers }, ...request }: Parameters<SendRequest>[0]) => ({
-        ...request,
-        headers,
-      }),
-    ],
-    [
-      'both: a list of all organizations is asked for',
-      ({ headers: { 'sluice-act-for': _, ...headers }, ...request }: Parameters<SendRequest>[0]) => ({
-        ...{ ...request, headers, path: 'organizations' },
-      }),
-    ],
-  ] as const)
-    test(fault, async () => {
-      let sent = 0
-      let refused = 0
-      send = async request => {
-        sent++
-        const answer = real(wrong(request))
-        await answer.catch(error => error.code === 'act_for' && refused++)
-        return answer
-      }
+    // Many a form asks before it changes something: here it gets its answer, and forgets afterwards.
+    ['eta', 'the organization is taken out of what changes something', changing(elsewhere), true],
+    ['theta', 'the acting header is taken out of what changes something', changing(without), false],
+  ] satisfies [string, string, (asked: Asked, id: string) => Asked | null, held: boolean][])
+    test(what, async () => {
+      ids[id] = await addOrganization(id)
+      const before = [await stateOfAlpha(), await stateAtGateway(id)]
+      between.fault = asked => wrong(asked, id)
+      let changes = 0
       try {
-        for (const [path, { status, body }] of await shown()) {
-          assert.ok([200, 502].includes(status), `${path}: ${status}`)
-          for (const word of SECRET_WORDS) assert.ok(!body.includes(word), `${path} shows ${word}`)
+        for (const route of MEMBER) {
+          const name = nameOf(route)
+          if (STAFFS.has(name) && !held) continue
+          const { seen, answered } = await use(route, id)
+          for (const word of SECRET_WORDS) assert.ok(!seen.body.includes(word), `${name} shows ${word}`)
+          if (NOTHING.has(name)) assert.deepEqual(answered, [], name)
+          else
+            assert.ok(answered.length > 0, `${name} did not get to the gateway: add its fields, or name it in NOTHING`)
+          for (const { asked, faulty, code } of answered)
+            assert.equal(code, faulty ? 'act_for' : '', `${name}: ${asked.method} ${asked.path}`)
+          const faulty = answered.some(one => one.faulty)
+          assert.ok((faulty ? [502] : [200, 303, 400]).includes(seen.status), `${name}: ${seen.status}`)
+          if (faulty && route.method === 'POST') changes++
         }
-        assert.ok(sent >= 5, String(sent))
-        assert.equal(refused, sent)
       } finally {
-        send = real
+        between.fault = () => null
       }
-      // The same pages, when nothing is forgotten.
-      for (const [path, { status }] of await shown()) assert.ok([200, 303].includes(status), `${path}: ${status}`)
+      // Those of keys, and of the playground.
+      assert.ok(changes >= 7, `${changes} forms were refused`)
+      assert.deepEqual([await stateOfAlpha(), await stateAtGateway(id)], before)
     })
+
+  test('when nothing is forgotten, the same requests are let in', async () => {
+    ids['iota'] = await addOrganization('iota')
+    // What ends the organization comes last.
+    const ends = (route: Route) => Number(nameOf(route) === 'POST /delete')
+    for (const route of MEMBER.toSorted((a, b) => ends(a) - ends(b))) {
+      const { seen, answered } = await use(route, 'iota')
+      assert.ok([200, 303, 400].includes(seen.status), `${nameOf(route)}: ${seen.status}`)
+      assert.equal(answered.length === 0, NOTHING.has(nameOf(route)), nameOf(route))
+      assert.ok(answered.every(({ code }) => code !== 'act_for'))
+    }
+  })
 
   test('its token changes no plan and makes no organization', async () => {
     const own = { 'sluice-act-for': 'beta', 'if-match': '"1"' }
@@ -254,11 +362,11 @@ describe('a console that forgets its check is stopped by the gateway', () => {
       ['PATCH', 'organizations/beta', { plan: 'benchmark' }],
       ['POST', 'organizations/beta/credits', { id: 'x', amount_usd: '1000' }],
       ['DELETE', 'organizations/beta', undefined],
-      ['POST', 'organizations', { id: 'gamma', plan: 'benchmark' }],
+      ['POST', 'organizations', { id: 'omega', plan: 'benchmark' }],
       ['GET', 'audit', undefined],
     ] as const)
       await assert.rejects(
-        real({ method, path, headers: own, ...(body && { body: JSON.stringify(body) }) }),
+        ask({ method, path, headers: own, ...(body && { body: JSON.stringify(body) }) }),
         ({ status, code }: any) => status === 403 && ['action', 'act_for'].includes(code),
         `${method} ${path}`,
       )
