@@ -57,6 +57,9 @@ const ACTIONS: Record<string, string> = {
   'tier.move': 'changed the tier',
   'totp.off': 'turned the authenticator app off',
   'totp.on': 'turned the authenticator app on',
+  'usage.again': 'sent usage to the bill again',
+  'usage.done': 'found usage on the bill',
+  'usage.drop': 'took usage off the bill',
 }
 
 /** Who did something, as the members of an organization read it. */

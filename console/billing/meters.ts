@@ -171,7 +171,7 @@ async function writeDown(
       await writeOne(db, {
         ...{ id: identifierOf([organization, model, hour, event_name, before]), organization, customer, model, hour },
         ...{ event_name, amount: total - before, total, created: now(), tried: null, due: now() },
-        ...{ sent: customer === '' ? now() : null, fault: null },
+        ...{ sent: customer === '' ? now() : null, fault: null, dropped: null },
       })
       wrote = true
     }
@@ -222,31 +222,55 @@ async function writeOne(db: Database, row: MeteredTable): Promise<void> {
 
 // ---- sending --------------------------------------------------------------------------------------------------------
 
+/** Events that Stripe has not, as far as the console knows, and that nobody has given up. */
+const waitingMetered = (db: Database) => db.selectFrom('metered').where('sent', 'is', null).where('dropped', 'is', null)
+
 /** Events of which nobody knows whether Stripe has them, and for which it is too late to ask by sending again. */
 export const unsureMetered = (db: Database, now: number) =>
-  db
-    .selectFrom('metered')
+  waitingMetered(db)
     .selectAll()
-    .where('sent', 'is', null)
     .where('tried', '<', now - KNOWN_MS)
 
 /** Events that wait because of what Stripe, or the way to it, said to the last attempt. */
 export const failingMetered = (db: Database, now: number) =>
-  db
-    .selectFrom('metered')
+  waitingMetered(db)
     .selectAll()
-    .where('sent', 'is', null)
     .where('fault', 'is not', null)
     .where(eb => eb.or([eb('tried', 'is', null), eb('tried', '>=', now - KNOWN_MS)]))
+
+/** Events of an organization that were given up. */
+export const droppedMetered = (db: Database, organization: string) =>
+  db.selectFrom('metered').selectAll().where('organization', '=', organization).where('dropped', 'is not', null)
+
+/**
+ * What staff says of an event that was not taken.
+ * - `again`: Stripe has it not, and it is sent once more, also when it was given up.
+ * - `done`: it is at Stripe.
+ * - `drop`: it is sent no more. Not while it is sent, nor when an attempt had no answer: Stripe may have it then.
+ * @returns the event, or undefined where that cannot be said of it
+ */
+export async function decideMetered(
+  db: Database,
+  id: string,
+  what: 'again' | 'done' | 'drop',
+  now: number,
+): Promise<MeteredTable | undefined> {
+  const all = db.updateTable('metered').where('id', '=', id).where('sent', 'is', null)
+  const kept = all.where('dropped', 'is', null)
+  const change = {
+    again: all.set({ tried: null, due: now, dropped: null }),
+    done: kept.set({ sent: now, fault: null }),
+    drop: kept.where('fault', 'is not', null).where('tried', 'is', null).set({ dropped: now }),
+  }
+  return change[what].returningAll().executeTakeFirst()
+}
 
 async function sendMetered(parts: Parts, config: StripeConfig): Promise<void> {
   const { db, now } = parts
   const stripe = stripeOf(config)
   for (;;) {
-    const due = await db
-      .selectFrom('metered')
+    const due = await waitingMetered(db)
       .select('id')
-      .where('sent', 'is', null)
       .where('due', '<=', now())
       .where(eb => eb.or([eb('tried', 'is', null), eb('tried', '>=', now() - KNOWN_MS)]))
       .orderBy('due')
@@ -265,6 +289,7 @@ async function sendOne({ db, now, tell }: Parts, stripe: Stripe, id: string): Pr
     .set(eb => ({ due: at + CLAIM_MS, tried: eb.fn.coalesce('tried', eb.val(at)) }))
     .where('id', '=', id)
     .where('sent', 'is', null)
+    .where('dropped', 'is', null)
     .where('due', '<=', at)
     .returningAll()
     .executeTakeFirst()

@@ -206,4 +206,9 @@ export const MIGRATIONS: Record<string, Migration> = {
         .execute()
     },
   },
+  '0003-metered-dropped': {
+    async up(db: Kysely<any>) {
+      await db.schema.alterTable('metered').addColumn('dropped', 'bigint').execute()
+    },
+  },
 }

@@ -286,6 +286,8 @@ export interface MeteredTable {
   due: number
   sent: number | null
   fault: string | null
+  /** When staff gave it up: the provider did not take it, and does not bill it. */
+  dropped: number | null
 }
 
 /** Mails that are sent once. The address is that of the person when it is sent. */

@@ -5,7 +5,7 @@ import type { Payment } from '../billing/payments.ts'
 import { amountOf, kindOf, usd } from '../billing/views.ts'
 import type { BillingWorkTable, HoldTable, MeteredTable, ReviewTable } from '../db/tables.ts'
 import { newId } from '../people/secrets.ts'
-import { badge, button, empty, form, input, select, table, time } from '../views/parts.ts'
+import { badge, button, confirm, empty, form, input, select, table, time } from '../views/parts.ts'
 import type { Html, PersonVisit } from '../web/visit.ts'
 
 export const HERE = '/staff/billing'
@@ -72,8 +72,8 @@ export const failing = (work: readonly Selectable<BillingWorkTable>[]): Html =>
     ]),
   )}</section>`
 
-const METERED = ['Organization', 'Customer', 'Meter', 'Hour', '#Amount']
-const meteredCells = ({ organization, customer, event_name, hour, amount }: Selectable<MeteredTable>) => [
+export const METERED = ['Organization', 'Customer', 'Meter', 'Hour', '#Amount']
+export const meteredCells = ({ organization, customer, event_name, hour, amount }: Selectable<MeteredTable>) => [
   link(organization),
   html`<code>${customer}</code>`,
   event_name,
@@ -95,14 +95,28 @@ export const notKnown = (visit: PersonVisit, unsure: readonly Selectable<Metered
       ]),
     )}</section>`
 
-export const notTaken = (refused: readonly Selectable<MeteredTable>[]): Html =>
+export const notTaken = (visit: PersonVisit, refused: readonly Selectable<MeteredTable>[]): Html =>
   html`<section><h2>Usage that Stripe does not take</h2>
     <p>It is sent again every minute, until it is taken. Mend at Stripe what it says; it takes usage of the last 35
       days.</p>
     ${table(
       'Usage that Stripe does not take',
-      [...METERED, 'What it said'],
-      refused.map(event => [...meteredCells(event), event.fault ?? '']),
+      [...METERED, 'What it said', ''],
+      refused.map(event => [
+        ...meteredCells(event),
+        event.fault ?? '',
+        event.tried === null
+          ? confirm(
+              visit,
+              'Give it up',
+              html`It is sent no more, and the meter bills nothing of it: ${String(event.amount)} of ${event.event_name} for
+                ${event.organization}. The payments of ${event.organization} list it as given up, so that you can bill
+                it in another way, or send it after all.`,
+              `${HERE}/metered/${event.id}/drop`,
+              'Give it up',
+            )
+          : 'An attempt had no answer: Stripe may have it',
+      ]),
     )}</section>`
 
 export const nobodys = (visit: PersonVisit, lost: readonly Payment[]): Html =>

@@ -1,7 +1,7 @@
 /** Staff: reviews, holds, payments by hand, and what could not be carried out. */
 import { html } from 'hono/html'
 import { centsOf, usdOf } from '../billing/config.ts'
-import { failingMetered, sumsByHour, unsureMetered } from '../billing/meters.ts'
+import { decideMetered, failingMetered, sumsByHour, unsureMetered } from '../billing/meters.ts'
 import { decideReview, liftHold, needsLook, setHold, settle, standingOf } from '../billing/moves.ts'
 import { bindCustomer, COUNTED_CURRENCY, recordPayment } from '../billing/payments.ts'
 import { note } from '../people/events.ts'
@@ -41,6 +41,7 @@ export const staffBilling: Page = {
     post.staff('/staff/billing/customers', placeCustomer, show),
     post.staff('/staff/billing/metered/:id/again', metered('again')),
     post.staff('/staff/billing/metered/:id/done', metered('done')),
+    post.staff('/staff/billing/metered/:id/drop', metered('drop')),
   ],
 }
 
@@ -74,7 +75,7 @@ async function show(visit: PersonVisit): Promise<Answer> {
       <section><h2>Holds</h2>${holdsTable(visit, holds)}</section>
       ${work.length > 0 ? failing(work) : ''}
       ${unsure.length > 0 ? notKnown(visit, unsure) : ''}
-      ${refused.length > 0 ? notTaken(refused) : ''}
+      ${refused.length > 0 ? notTaken(visit, refused) : ''}
       ${lost.length > 0 ? nobodys(visit, lost) : ''}
       ${paymentForm(visit)}${holdForm(visit)}${usageForm(visit)}`,
   )
@@ -187,20 +188,17 @@ async function placeCustomer(visit: PersonVisit): Promise<Answer> {
   return see(HERE, 'customer-placed')
 }
 
-/** Staff has looked at Stripe: it is sent once more, or counts as sent. */
-function metered(what: 'again' | 'done') {
+/** Staff has looked at Stripe, or has decided to bill it in another way. */
+function metered(what: 'again' | 'done' | 'drop') {
   return async ({ db, params, session, now, address }: PersonVisit): Promise<Answer> => {
-    const changed = await db
-      .updateTable('metered')
-      .set(what === 'done' ? { sent: now, fault: null } : { tried: null, due: now })
-      .where('id', '=', params['id']!)
-      .where('sent', 'is', null)
-      .returning(['organization', 'event_name'])
-      .executeTakeFirst()
-    if (!changed) throw new Refusal(404, 'This is sent.')
-    const { organization, event_name: detail } = changed
-    await note(db, { organization, person: session.person, action: `usage.${what}`, detail, address, now })
-    return see(HERE, 'usage-noted')
+    await db.transaction().execute(async step => {
+      const changed = await decideMetered(step, params['id']!, what, now)
+      if (!changed) throw new Refusal(404, 'This is sent, or on its way. Reload the page.')
+      const { organization, event_name, amount, hour } = changed
+      const detail = `${amount} of ${event_name}, ${new Date(hour).toISOString().slice(0, 16).replace('T', ' ')}`
+      await note(step, { organization, person: session.person, action: `usage.${what}`, detail, address, now })
+    })
+    return see(HERE, what === 'drop' ? 'usage-dropped' : 'usage-noted')
   }
 }
 

@@ -1,20 +1,21 @@
 /** Staff: the money of one organization. */
 import { html } from 'hono/html'
 import type { Selectable } from 'kysely'
+import { droppedMetered } from '../billing/meters.ts'
 import { openHold } from '../billing/moves.ts'
 import { countOf, paymentsOf } from '../billing/payments.ts'
 import { paymentsTable, usd } from '../billing/views.ts'
-import type { CreditTable, TierMoveTable } from '../db/tables.ts'
+import type { CreditTable, MeteredTable, TierMoveTable } from '../db/tables.ts'
 import { page } from '../views/layout.ts'
-import { badge, empty, table, time } from '../views/parts.ts'
+import { badge, button, empty, table, time } from '../views/parts.ts'
 import type { Answer, Html, PersonVisit } from '../web/visit.ts'
-import { HERE, liftButton, SHOWN } from './billing-views.ts'
+import { HERE, liftButton, METERED, meteredCells, SHOWN } from './billing-views.ts'
 import { tabs } from './index.ts'
 
 export async function showPayments(visit: PersonVisit): Promise<Answer> {
   const { db, params } = visit
   const id = params['id']!
-  const [rows, hold, moves, credits, customers] = await Promise.all([
+  const [rows, hold, moves, credits, customers, dropped] = await Promise.all([
     paymentsOf(db, id),
     openHold(db, id),
     db
@@ -34,6 +35,7 @@ export async function showPayments(visit: PersonVisit): Promise<Answer> {
       .limit(SHOWN)
       .execute(),
     db.selectFrom('customer').selectAll().where('organization', '=', id).orderBy('created').limit(SHOWN).execute(),
+    droppedMetered(db, id).orderBy('dropped', 'desc').limit(SHOWN).execute(),
   ])
   const { arrived, counted } = countOf(rows)
   return page(
@@ -53,7 +55,8 @@ export async function showPayments(visit: PersonVisit): Promise<Answer> {
         rows.length === 0 ? empty('Nothing has been paid yet.') : paymentsTable(rows.toReversed().slice(0, SHOWN))
       }</section>
       ${moves.length === 0 ? '' : movesPart(moves)}
-      ${credits.length === 0 ? '' : creditsPart(credits)}`,
+      ${credits.length === 0 ? '' : creditsPart(credits)}
+      ${dropped.length === 0 ? '' : droppedPart(visit, dropped)}`,
   )
 }
 
@@ -81,3 +84,17 @@ const creditsPart = (credits: readonly Selectable<CreditTable>[]): Html =>
       given === null ? badge('waits', 'warn') : time(given),
     ]),
   )}</section>`
+
+const droppedPart = (visit: PersonVisit, dropped: readonly Selectable<MeteredTable>[]): Html =>
+  html`<section><h2>Usage that was given up</h2>
+    <p>Stripe did not take it, and its meters bill nothing of it. What is billed in another way stays in this list.</p>
+    ${table(
+      'Usage that was given up',
+      [...METERED, 'What Stripe said', 'Given up', ''],
+      dropped.map(event => [
+        ...meteredCells(event),
+        event.fault ?? '',
+        time(event.dropped),
+        button(visit, `${HERE}/metered/${event.id}/again`, 'Send it after all', { about: event.id }),
+      ]),
+    )}</section>`

@@ -12,7 +12,7 @@ import type { TestGateway } from '../../test/e2e/harness.ts'
 import { eventually } from '../../test/eventually.ts'
 import { setHold } from '../billing/moves.ts'
 import { recordPayment } from '../billing/payments.ts'
-import type { PaymentTable } from '../db/tables.ts'
+import type { MeteredTable, PaymentTable } from '../db/tables.ts'
 import { StaffGateway } from '../staff/gateway.ts'
 import { faultsOf, fitsItsWidth } from './axe.ts'
 import { gatewayForConsole, startConsole, type TestConsole, type Visitor } from './kit.ts'
@@ -112,19 +112,17 @@ async function fill(): Promise<void> {
       fault: 'the gateway does not answer',
     })
     .execute()
+  const metered: Omit<MeteredTable, 'id' | 'tried' | 'fault' | 'dropped'> = {
+    ...{ organization: 'oak', customer: 'cus_1', model: 'eb1-preview', hour: now() - 1e8, event_name: 'cost' },
+    ...{ amount: 5, total: 5, created: 0, due: now() + 1e9, sent: null },
+  }
   await db
     .insertInto('metered')
-    .values({
-      ...{
-        id: 'sluice_1',
-        organization: 'oak',
-        customer: 'cus_1',
-        model: 'eb1-preview',
-        hour: now() - 1e8,
-        event_name: 'cost',
-      },
-      ...{ amount: 5, total: 5, created: 0, tried: now() - 2e8, due: now() + 1e9, sent: null, fault: 'timeout' },
-    })
+    .values([
+      { id: 'sluice_1', ...metered, tried: now() - 2e8, fault: 'timeout', dropped: null },
+      { id: 'sluice_2', ...metered, tried: null, fault: 'No active meter found', dropped: null },
+      { id: 'sluice_3', ...metered, tried: null, fault: 'No such customer: cus_1', dropped: now() },
+    ])
     .execute()
 }
 

@@ -292,14 +292,17 @@ test('what comes late is one more event; what was before meters were configured,
 })
 
 /** One use of one organization, two hours before what the test does. */
-function withOak(work: Parameters<typeof withConsole>[1], options?: Parameters<typeof withConsole>[2]) {
+function withOak(
+  work: (...args: [...Parameters<Parameters<typeof withConsole>[1]>, uses: Use[]]) => Promise<void>,
+  options?: Parameters<typeof withConsole>[2],
+) {
   const uses: Use[] = [{ organization: 'oak', model: 'm', hour: T0, cost_usd: '1', output: 3 }]
   return withConsole(
     () => uses,
     async (c, clock) => {
       await addOrganizations(c.console.parts.db, ['oak'])
       clock.now = T0 + 2 * HOUR
-      await work(c, clock)
+      await work(c, clock, uses)
     },
     options,
   )
@@ -352,6 +355,107 @@ test('a meter that Stripe does not have is told to staff, and its events wait', 
       await meterUsage(parts)
       assert.deepEqual(Object.values(sums(stripe.taken.values())), [3])
       assert.ok(!(await staff.get('/staff/billing')).body.includes('Usage that Stripe does not take'))
+    },
+    { meters: ', meters: [{ event_name: no_such_meter, value: output }]' },
+  )
+})
+
+test('a refused event is given up by staff: it is sent no more, and stays on record until it is sent after all', async () => {
+  await withOak(
+    async (c, clock, uses) => {
+      const { parts } = c.console
+      const { db } = parts
+      const asked = () => stripe.asked.filter(path => path.endsWith('/meter_events')).length
+      await meterUsage(parts)
+      const staff = await c.person('staff@example.com', { staff: true })
+      const { id } = await db.selectFrom('metered').select('id').executeTakeFirstOrThrow()
+      const path = (what: string) => `/staff/billing/metered/${id}/${what}`
+      const page = (await staff.get('/staff/billing')).body
+      assert.match(page, /the meter bills nothing of it: 3 of no_such_meter for\s+oak\./)
+      assert.ok(page.includes(`action="${path('drop')}"`))
+      // Nobody else may, and nobody without the token of the form.
+      const owner = await c.member('oak', 'owner@example.com', 'owner')
+      assert.equal((await owner.send('/o/oak/members', path('drop'))).status, 404)
+      assert.equal((await staff.post(path('drop'), { form: 'wrong' })).status, 403)
+      await staff.get('/staff/billing')
+      assert.equal((await staff.post(path('drop'))).location, '/staff/billing?done=usage-dropped')
+      assert.ok(!(await staff.get('/staff/billing')).body.includes('Usage that Stripe does not take'))
+
+      // The hour is read again, and has grown meanwhile: what is new alone is an event.
+      const before = asked()
+      clock.now += HOUR
+      uses[0]!.output = 5
+      await meterUsage(parts)
+      const rows = await db.selectFrom('metered').selectAll().orderBy('total').execute()
+      assert.deepEqual(
+        rows.map(({ amount, sent, dropped }) => [amount, sent, dropped !== null]),
+        [
+          [3, null, true],
+          [2, null, false],
+        ],
+      )
+      assert.equal(asked(), before + 1)
+      // It is no longer unsure, nor anything else, after days.
+      clock.now += 48 * HOUR
+      assert.ok(!(await staff.get('/staff/billing')).body.includes('Usage that Stripe may have'))
+      assert.equal((await staff.post(path('done'))).status, 404)
+      assert.equal((await staff.post(path('drop'))).status, 404)
+
+      // It is on record: with the money of the organization, and in its audit.
+      const money = (await staff.get('/staff/organizations/oak/payments')).body
+      const list = money.slice(money.indexOf('<h2>Usage that was given up</h2>'))
+      for (const words of ['no_such_meter', '>3<', 'No active meter found', path('again')])
+        assert.ok(list.includes(words), words)
+      const noted = await db
+        .selectFrom('event')
+        .selectAll()
+        .where('action', '=', 'usage.drop')
+        .executeTakeFirstOrThrow()
+      assert.deepEqual(
+        [noted.organization, noted.person, noted.detail],
+        ['oak', staff.id, '3 of no_such_meter, 2026-11-26 12:00'],
+      )
+
+      // The meter is there now: what was given up by mistake is sent after all, once.
+      await db.updateTable('metered').set({ event_name: 'tokens' }).execute()
+      await staff.post(path('again'))
+      await meterUsage(parts)
+      assert.deepEqual(Object.values(sums(stripe.taken.values())), [5])
+      assert.ok(!(await staff.get('/staff/organizations/oak/payments')).body.includes('given up'))
+    },
+    { meters: ', meters: [{ event_name: no_such_meter, value: output }]' },
+  )
+})
+
+test('what Stripe may have is not given up: an event on its way, or one without an answer', async () => {
+  await withOak(
+    async (c, clock) => {
+      const { parts } = c.console
+      const staff = await c.person('staff@example.com', { staff: true })
+      await meterUsage(parts)
+      const { id } = await parts.db.selectFrom('metered').select('id').executeTakeFirstOrThrow()
+      const drop = async () => (await staff.send('/staff/billing', `/staff/billing/metered/${id}/drop`)).status
+      // It was refused before, and is on its way again: Stripe takes it this time.
+      await parts.db.updateTable('metered').set({ event_name: 'tokens' }).execute()
+      clock.now += 60_000
+      let onItsWay = 0
+      stripe.before = async () => {
+        onItsWay = await drop()
+        return false
+      }
+      await meterUsage(parts)
+      assert.equal(onItsWay, 404)
+      assert.equal(stripe.taken.size, 1)
+      const row = () => parts.db.selectFrom('metered').select(['sent', 'dropped']).executeTakeFirstOrThrow()
+      assert.deepEqual({ ...(await row()) }, { sent: clock.now, dropped: null })
+      assert.equal(await drop(), 404)
+      // The way to Stripe broke.
+      await parts.db.updateTable('metered').set({ sent: null, tried: clock.now, fault: 'timeout' }).execute()
+      const page = (await staff.get('/staff/billing')).body
+      assert.ok(page.includes('An attempt had no answer: Stripe may have it'))
+      assert.ok(!page.includes(`${id}/drop`))
+      assert.equal(await drop(), 404)
+      assert.equal((await row()).dropped, null)
     },
     { meters: ', meters: [{ event_name: no_such_meter, value: output }]' },
   )

@@ -29,6 +29,7 @@ export const NOTES: Record<string, string> = {
   'staff-removed': 'The person is no member of staff any more.',
   'totp-off': 'The authenticator app is no longer asked for.',
   'totp-on': 'The authenticator app is asked for from the next sign-in on.',
+  'usage-dropped': 'It is given up. The payments of the organization list it.',
   'usage-noted': 'It is noted.',
   'waiting-removed': 'The entry is removed.',
   welcome: 'Welcome. Make a key to send the first request.',
