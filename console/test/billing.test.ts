@@ -15,7 +15,7 @@ import { readSpendNotices } from '../notices/spend.ts'
 import { personByEmail } from '../people/persons.ts'
 import { StaffGateway } from '../staff/gateway.ts'
 import { openOrganization } from '../staff/organizations.ts'
-import { gatewayForConsole, startConsole, type TestConsole, type Visitor } from './kit.ts'
+import { gatewayForConsole, newKey, startConsole, type TestConsole, type Visitor } from './kit.ts'
 import { deliver, StripeStandIn, signatureOf } from './stripe-stand-in.ts'
 
 let gateway: TestGateway
@@ -95,9 +95,7 @@ const settled = () =>
 test('five dollars make a customer tier 1: the headers of the running gateway show it', async () => {
   await c.organization('five', 'free')
   const owner = await c.member('five', 'five@example.com', 'owner')
-  await owner.get('/o/five/keys/new')
-  const made = await owner.post('/o/five/keys/new', { id: owner.field('id') })
-  const secret = /<code id="secret">(sk-[\w-]+)<\/code>/.exec(made.body)![1]
+  const secret = await newKey(owner, 'five')
   const limit = async () => {
     const body = { model: 'eb1-preview', max_tokens: 1, messages: [{ role: 'user', content: 'Hi' }] }
     const reply = await gateway.post('/v1/chat/completions', body, { authorization: `Bearer ${secret}` })
@@ -524,9 +522,7 @@ test('a new organization that is prepaid: signed up, paid, served', async () => 
   const self = (await personByEmail(db, 'self@example.com'))!
   const made = { id: 'self', name: 'Self', plan: 'free', owner: self }
   await openOrganization(db, { ...config, billing: 'prepaid' }, made, '', Date.now())
-  await person.get('/o/self/keys/new')
-  const seen = await person.post('/o/self/keys/new', { id: person.field('id') })
-  const secret = /<code id="secret">(sk-[\w-]+)<\/code>/.exec(seen.body)![1]
+  const secret = await newKey(person, 'self')
   const ask = async () => {
     const body = { model: 'eb1-preview', max_tokens: 1, messages: [{ role: 'user', content: 'Hi' }] }
     const reply = await gateway.post('/v1/chat/completions', body, { authorization: `Bearer ${secret}` })
@@ -585,9 +581,7 @@ test('use of the running gateway reaches Stripe, and a mail tells of a spend lim
   await c.organization('metered', 'tier1')
   const owner = await c.member('metered', 'metered@example.com', 'owner')
   await asStaff().change('metered', () => ({ limits: { daily_spend_usd: '0.001' } }))
-  await owner.get('/o/metered/keys/new')
-  const made = await owner.post('/o/metered/keys/new', { id: owner.field('id') })
-  const secret = /<code id="secret">(sk-[\w-]+)<\/code>/.exec(made.body)![1]
+  const secret = await newKey(owner, 'metered')
   const ask = async () => {
     const body = { model: 'eb1-preview', max_tokens: 10, messages: [{ role: 'user', content: 'Hi' }] }
     const reply = await gateway.post('/v1/chat/completions', body, { authorization: `Bearer ${secret}` })

@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto'
 import pg from 'pg'
 import type { GatewayOptions } from '../../cli/gateway.ts'
-import { defaultYaml, sha256, startGateway, type TestGateway } from '../../test/e2e/harness.ts'
+import { defaultYaml, sha256, startGateway, type TestGateway, type TestOptions } from '../../test/e2e/harness.ts'
 import { eventually } from '../../test/eventually.ts'
 import { freePort } from '../../test/ports.ts'
 import { type ConsoleConfig, parseConfig } from '../config.ts'
@@ -23,12 +23,12 @@ export const TOKENS = `tokens: [
     { name: console, role: operate, acts_for: required, actions: [keys, usage], sha256: "${sha256(CUSTOMERS)}" },
     { name: staff, role: operate, actions: [organizations, plans, usage], sha256: "${sha256(STAFF)}" }]`
 
-/** A gateway whose admin API has both tokens. */
+/** The configuration of a gateway whose admin API has both tokens. */
+export const gatewayYaml = (url: string, options: TestOptions = {}): string =>
+  defaultYaml(url, options).replace('admin: 127.0.0.1:0', `admin: { listen: 127.0.0.1:0, ${TOKENS} }`)
+
 export const gatewayForConsole = (gateway: Partial<GatewayOptions> = {}): Promise<TestGateway> =>
-  startGateway({
-    gateway,
-    yaml: url => defaultYaml(url).replace('admin: 127.0.0.1:0', `admin: { listen: 127.0.0.1:0, ${TOKENS} }`),
-  })
+  startGateway({ gateway, yaml: url => gatewayYaml(url) })
 
 export interface TestConsole {
   console: Console
@@ -192,4 +192,18 @@ export class Visitor {
     if (answer.headers.get('content-type')?.startsWith('text/html')) this.#last = body
     return { status: answer.status, headers: answer.headers, body, location: answer.headers.get('location') }
   }
+}
+
+/** The secret of a key, on the only page that has it. */
+export const secretIn = ({ body }: Seen) => /<code id="secret">(sk-[\w-]+)<\/code>/.exec(body)?.[1]
+
+/** Makes a key by the form of its page. @param fields of the form, beside its id. @returns the secret */
+export async function newKey(
+  visitor: Visitor,
+  organization: string,
+  fields: Record<string, string> = {},
+): Promise<string> {
+  const path = `/o/${organization}/keys/new`
+  await visitor.get(path)
+  return secretIn(await visitor.post(path, { id: visitor.field('id'), ...fields }))!
 }

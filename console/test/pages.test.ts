@@ -6,7 +6,7 @@ import { eventually } from '../../test/eventually.ts'
 import { REFUSAL } from '../limits/index.ts'
 import { StaffGateway } from '../staff/gateway.ts'
 import { csv } from '../usage/csv.ts'
-import { gatewayForConsole, type Seen, startConsole, type TestConsole, type Visitor } from './kit.ts'
+import { gatewayForConsole, secretIn, startConsole, type TestConsole, type Visitor } from './kit.ts'
 
 let gateway: TestGateway
 let c: TestConsole
@@ -21,8 +21,6 @@ after(async () => {
   await c?.close()
   await gateway?.close()
 })
-
-const secretIn = ({ body }: Seen) => /<code id="secret">(sk-[\w-]+)<\/code>/.exec(body)?.[1]
 
 async function makeKey(fields: Record<string, string> = {}): Promise<{ id: string; secret: string; form: any }> {
   await owner.get('/o/oak/keys/new')
