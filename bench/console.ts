@@ -1,22 +1,14 @@
 /**
- * Measures the pages of the console beside a gateway with many organizations and a year of usage. The gateway is a
- * process of its own, the console runs here; pages are asked for one after the other. It writes nothing but temporary
- * files, and asserts nothing.
+ * Measures the console beside a gateway. The gateway is a process of its own, the console runs here. It writes nothing
+ * but temporary files, and asserts nothing.
  *
  *   npm run bench:console [-- --organizations 10000 --days 365 --requests 100000 --loads 40]
  */
-import { mkdirSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
-import { DatabaseSync } from 'node:sqlite'
 import { parseArgs } from 'node:util'
 import { installPackages } from '../console/install.ts'
-import { freePort } from '../test/ports.ts'
-import { output, printed, startProgram, stop, temporaryFolder } from './children.ts'
-import { table } from './results.ts'
 
 installPackages(true)
-const { PAGES } = await import('../console/pages.ts')
-const { startConsole, TOKENS } = await import('../console/test/kit.ts')
+const { measurePages } = await import('./console/pages.ts')
 
 const { values: flags } = parseArgs({
   options: {
@@ -26,136 +18,10 @@ const { values: flags } = parseArgs({
     loads: { type: 'string', default: '40' },
   },
 })
-const [organizations, days, requests, loads] = [flags.organizations, flags.days, flags.requests, flags.loads].map(
-  Number,
-) as [number, number, number, number]
 
-const MAIN = join(import.meta.dirname, '../cli/main.ts')
-/** The one that looks at its pages, in the midst of the others. */
-const CUSTOMER = `customer-${organizations >> 1}`
-const MODELS = ['eb1', 'eb1-efficient', 'eb1-fast']
-const DAY_MS = 86_400_000
-const stdio: ['ignore', 'pipe', 'inherit'] = ['ignore', 'pipe', 'inherit']
-const folder = join(temporaryFolder(), 'console')
-mkdirSync(folder)
-
-const port = await freePort(2)
-const admin = port + 1
-const file = join(folder, 'gateway.yaml')
-writeFileSync(
-  file,
-  `version: 2
-server: { listen: "127.0.0.1:${port}", admin: { listen: "127.0.0.1:${admin}", ${TOKENS} } }
-store: "sqlite:${join(folder, 'gateway.db')}"
-log: { level: error }
-providers: { sim: { dialect: openai-chat, base_url: simulator } }
-models:
-${MODELS.map(name => `  ${name}: { context_window: 100000, max_output_tokens: 4096, price: { input: 1, output: 2 }, backends: [{ provider: sim, model: sim-large }] }`).join('\n')}
-plans: { tier1: { limits: { requests_per_minute: 60, daily_spend_usd: 50 } } }
-pipelines:
-  models: [auth, models]
-routes:
-  - { match: GET /v1/models, pipeline: models }
-organizations:
-  file: { plan: tier1, keys: [] }
-`,
-)
-
-async function startGateway() {
-  const child = startProgram(undefined, MAIN, ['start', '--config', file], { stdio })
-  await printed(child, /Sluice listens on/)
-  return child
-}
-
-/** Rows of the ledger for the customer, whose sums a trigger makes; one sum a day for each other organization. */
-function fill(): void {
-  const db = new DatabaseSync(join(folder, 'gateway.db'))
-  const now = Date.now()
-  const needed = db
-    .prepare('SELECT name, type FROM pragma_table_info(\'ledger\') WHERE pk OR ("notnull" AND dflt_value IS NULL)')
-    .all() as { name: string; type: string }[]
-  const names = needed.map(({ name }) => name)
-  const row = db.prepare(`INSERT INTO ledger (${names.join(', ')}) VALUES (${names.map(() => '?').join(', ')})`)
-  const figures: Record<string, number> = { input: 20_000, output: 500, cost: 21_000_000 }
-  db.exec('BEGIN')
-  for (let i = 0; i < requests; i++) {
-    const time = Math.floor(now - ((requests - i) / requests) * days * DAY_MS)
-    const texts: Record<string, string | number> = {
-      ...{ request_id: `req_${i}`, organization: CUSTOMER, key_id: `key_${i % 5}`, surface: 'chat', time },
-      ...{ model: MODELS[i % MODELS.length]!, provider: 'sim', outcome: i % 50 === 0 ? 'client_gone' : 'completed' },
-    }
-    row.run(...needed.map(({ name, type }) => texts[name] ?? figures[name] ?? (type === 'TEXT' ? '' : 0)))
-  }
-  const sum = db.prepare(
-    'INSERT INTO usage (hour, organization, key_id, model, provider, surface, outcome, requests, input, output, cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
-  )
-  for (let day = days; day > 0; day--)
-    for (let i = 0; i < organizations; i++) {
-      const hour = Math.floor((now - day * DAY_MS) / 3_600_000) + (i % 24)
-      if (i !== organizations >> 1)
-        sum.run(hour, `customer-${i}`, 'key_0', 'eb1', 'sim', 'chat', 'completed', 40, 800_000, 20_000, 840_000_000)
-    }
-  db.exec('COMMIT')
-  db.close()
-}
-
-await stop(await startGateway())
-const list = join(folder, 'customers.ndjson')
-const keys = (i: number) =>
-  Array.from({ length: 5 }, (_, k) => ({
-    id: `key_${k}`,
-    label: `key ${k}`,
-    sha256: `${i}`.padStart(8, '0') + `${k}`.padStart(56, '0'),
-  }))
-writeFileSync(
-  list,
-  Array.from({ length: organizations }, (_, i) =>
-    JSON.stringify({ id: `customer-${i}`, name: `Customer ${i}`, plan: 'tier1', keys: keys(i) }),
-  ).join('\n'),
-)
-await output(startProgram(undefined, MAIN, ['org', 'import', list, '--config', file], { stdio }), 600_000)
-fill()
-const gateway = await startGateway()
-
-const c = await startConsole(
-  { url: `http://127.0.0.1:${port}`, gateway: { adminAddress: `http://127.0.0.1:${admin}` } },
-  { database: `sqlite:${join(folder, 'console.db')}` },
-)
-const { db } = c.console.parts
-const owner = await c.person('owner@example.com', { staff: true })
-await db.transaction().execute(async at => {
-  for (let i = 0; i < organizations; i++) {
-    const id = `customer-${i}`
-    const name = `Customer ${i}`
-    await at.insertInto('organization').values({ id, name, created: 0, creator: null, deleted: null }).execute()
-  }
+await measurePages({
+  organizations: Number(flags.organizations),
+  days: Number(flags.days),
+  requests: Number(flags.requests),
+  loads: Number(flags.loads),
 })
-await c.member(CUSTOMER, 'owner@example.com', 'owner')
-
-const since = new Date(Date.now() - (days - 1) * DAY_MS).toISOString().slice(0, 10)
-const until = new Date().toISOString().slice(0, 10)
-const paths = PAGES.flatMap(({ routes }) => routes)
-  .filter(({ method, scope }) => method === 'GET' && (scope === 'member' || scope === 'staff'))
-  .map(({ path }) => path.replace(/:organization\b/g, CUSTOMER).replace(/:key\b/g, 'key_0'))
-  .filter(path => !path.includes(':'))
-paths.push(`/o/${CUSTOMER}/usage?since=${since}&until=${until}&by=key`)
-const rows: string[][] = []
-for (const path of paths) {
-  const times: number[] = []
-  let status = 0
-  for (let i = 0; i < loads + 2; i++) {
-    const begin = performance.now()
-    status = (await owner.get(path)).status
-    times.push(performance.now() - begin)
-  }
-  // The first two loads fill caches.
-  const sorted = times.slice(2).sort((a, b) => a - b)
-  const at = (share: number) => sorted[Math.floor(sorted.length * share)]!.toFixed(1)
-  rows.push([path.replace(CUSTOMER, ':organization'), String(status), at(0.5), at(0.9)])
-}
-console.log(
-  `${organizations} organizations, ${requests} requests of one in ${days} days, ${loads} loads of each page\n`,
-)
-console.log(table(['page', 'status', 'median, ms', '90 %, ms'], rows))
-await c.close()
-await stop(gateway)
