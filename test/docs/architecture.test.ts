@@ -24,7 +24,7 @@ test('plugins/ holds one entry for each plugin, and nothing else but the extra o
   assert.deepEqual(named, [...plugins.map(plugin => plugin.name), 'extra', 'index', 'shared', 'testing'].sort())
 })
 
-test('every room that serves has its rule of imports, which forbids tests, benches and docs', () => {
+test('every room that serves has its rule of imports, which forbids tests, benches, docs and the console', () => {
   for (const room of [
     'core',
     'http',
@@ -41,6 +41,7 @@ test('every room that serves has its rule of imports, which forbids tests, bench
     const rule = overrides.find((each: any) => each.includes.includes(`${room}/**`))
     const groups: string[] = rule.linter.rules.style.noRestrictedImports.options.patterns.flatMap((p: any) => p.group)
     for (const never of ['test', 'bench', 'docs']) assert.ok(groups.includes(`**/${never}/**`), `${room}: ${never}`)
+    if (room !== 'console') assert.ok(groups.includes('**/console/**'), `${room}: console`)
     if (room === 'core')
       for (const other of rooms.filter(name => ['http', 'config', 'plugins', 'cli'].includes(name)))
         assert.ok(groups.includes(`**/${other}/**`), other)
