@@ -15,7 +15,7 @@ export const fetchingBudget = {
   owner: 'tenant',
   each: 16,
   all: 32,
-  over: 'nothing: the next waits, for up to `timeout` of `media`',
+  over: 'nothing: the next waits for its turn',
   seen: '`sluice_media_fetches`',
   metrics: [
     jobs('sluice_media_fetches', 'Requests whose files are being fetched, and that wait for it.', ({ shared }) =>
