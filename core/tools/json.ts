@@ -6,7 +6,7 @@ import { BACKSLASH, JsonNesting, QUOTE } from './json-text.ts'
  * some thousand levels the stack size would decide whether a request fails. The check of a request's body does not
  * look inside strings, such as the arguments of a call.
  */
-const MAX_NESTING = 256
+export const MAX_NESTING = 256
 
 /** A number of this many characters is not read to its end: a double holds 15 digits. */
 const LONG_NUMBER = 16

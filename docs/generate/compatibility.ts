@@ -6,6 +6,7 @@
 import type { Conversation, SurfaceName } from '../../core/canon/conversation.ts'
 import { GatewayError } from '../../core/canon/errors.ts'
 import type { Backend, Dialect } from '../../core/ports/dialect.ts'
+import { MAX_NESTING } from '../../core/tools/json.ts'
 import { dialects } from '../../providers/index.ts'
 import { sentTo, unfitFor } from '../../providers/structured-output.ts'
 import { FEATURES, type Feature } from '../../surfaces/described.ts'
@@ -172,10 +173,11 @@ control.
 ${table(['model, as an example', 'dialect', 'also can’t'], special)}
 
 A gemini backend with \`tool_schema: openapi\` ([upstreams](upstreams.md)) is also passed over for tool schemas that
-OpenAPI's words can't express: \`not\`, \`if\`, \`dependentRequired\`, \`dependentSchemas\`, \`multipleOf\`, \`prefixItems\`,
-\`unevaluatedProperties\`, bounds that exclude a fraction, a union at the top, schemas that contain themselves. \`$ref\`,
-\`oneOf\`, \`allOf\`, \`const\` and lists of types are rewritten. \`additionalProperties\`, \`patternProperties\`,
-\`propertyNames\`, \`uniqueItems\` and \`contains\` are left out.
+OpenAPI's words can't express: \`not\`, \`if\`, \`dependentRequired\`, \`dependentSchemas\`, \`dependencies\`, \`multipleOf\`,
+\`prefixItems\`, \`unevaluatedProperties\`, \`unevaluatedItems\`, \`$dynamicRef\`, \`$recursiveRef\`, bounds that exclude a
+fraction, a union at the top, schemas that contain themselves. \`$ref\`, \`oneOf\`, \`allOf\`, \`const\` and lists of types
+are rewritten. \`additionalProperties\`, \`patternProperties\`, \`propertyNames\`, \`uniqueItems\` and \`contains\` are left
+out.
 
 ## Calls whose arguments are no JSON
 
@@ -189,7 +191,7 @@ Models sometimes write such calls.
 | Messages, streamed, in the middle of the arguments | the error \`upstream_server_error\`, which is typed in the official SDKs |
 | any, when the tool is \`strict\`; then also for a call that does not keep to its schema | the same error |
 
-Arguments nested more than 512 levels deep count as such text, too: in a buffered Messages reply, and when a client
+Arguments nested more than ${MAX_NESTING} levels deep count as such text, too: in a buffered Messages reply, and when a client
 sends them back in the history of a call.
 
 Numbers in arguments go from surface to surface and to every upstream as they are spelled: \`175928847299117063\` keeps
