@@ -136,8 +136,9 @@ them itself or because they are hints:
 - Stop strings that a provider does not take are matched in the gateway.
 - Grammars of custom tools are advice where the dialect has none.
 - An effort between two levels becomes the nearest lower one.
-- \`seed\`, \`verbosity\` and \`user\` are dropped where a provider has no such member.
+- \`temperature\`, \`top_p\`, \`seed\` and \`verbosity\` are left out where a provider or model does not take them.
 - A temperature over a provider's maximum is lowered to it.
+- \`user\`, \`safety_identifier\` and \`metadata\` go to no provider.
 
 ## Features
 
