@@ -1,6 +1,6 @@
 /**
- * The bucket of what costs the gateway work and no model any: counts of tokens, warm-ups over a WebSocket, looks at
- * usage, limits and receipts, and streams that are read again.
+ * The bucket of what costs the gateway work and no model any: counts of tokens, quotes, warm-ups over a WebSocket, looks
+ * at usage, limits and receipts, and streams that are read again.
  */
 import type { Exchange, Reply } from '../../core/plugin.ts'
 import type { Admission, Cell, Store } from '../../core/ports/store.ts'
@@ -35,7 +35,7 @@ export function counting(store: Store): (x: Exchange) => Refusal {
     const decide = (admission: Admission): undefined | Reply => {
       if (!admission.admitted)
         return denied(taken, AMOUNTS, admission, x.clock.now(), {
-          words: 'counts of tokens, warm-ups, looks at usage, limits and receipts, and streams read again',
+          words: 'counts of tokens, quotes, warm-ups, looks at usage, limits and receipts, and streams read again',
         })
       store.limits.settle(org, x.id, AMOUNTS, x.clock.now())
       return undefined

@@ -511,7 +511,7 @@ test('[CNT-1] [ERR-9] the refusal of a count says that it is the bucket of count
     const { error } = await failure(await count())
     assert.match(
       error.message,
-      /^The limit of 1 counts of tokens, warm-ups, looks at usage, limits and receipts, and streams read again per minute of this organization is reached/,
+      /^The limit of 1 counts of tokens, quotes, warm-ups, looks at usage, limits and receipts, and streams read again per minute of this organization is reached/,
     )
     assert.equal((await chat(t)).status, 200)
   }))
