@@ -1,8 +1,8 @@
 /**
  * Writes `o200k_base.bin`, the packed form of the o200k_base vocabulary and of the character classes that its splitter
  * needs. The vocabulary comes from the npm package js-tiktoken (`js-tiktoken/ranks/o200k_base`), the classes from the
- * running Node. Run it with `node meter/pack.ts` to take over a new version of either. `test/meter/pack.long.test.ts`
- * compares the file with its sources.
+ * running Node. Run it with `node bin/sluice.mjs --run meter/pack.ts` to take over a new version of either.
+ * `test/meter/pack.long.test.ts` compares the file with its sources.
  *
  * Layout, little endian. T tokens (even), S trie slots (even):
  *

@@ -18,7 +18,7 @@ test("the packed file is what js-tiktoken's data packs to", () => {
     const vocabulary = 16 + 7.5 * fresh.readUInt32LE(4) + 3.5 * fresh.readUInt32LE(8) + 256
     fresh.copy(file, 12, 12, 16)
     assert.ok(fresh.subarray(0, vocabulary).equals(file.subarray(0, vocabulary)))
-  } else assert.ok(fresh.equals(file), 'run `node meter/pack.ts`')
+  } else assert.ok(fresh.equals(file), 'run `node bin/sluice.mjs --run meter/pack.ts`')
 })
 
 test('[METER-2] every token has the bytes js-tiktoken gives it, and encodes to itself', () => {
