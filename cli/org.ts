@@ -340,6 +340,11 @@ function shown(organization: OrganizationConfig, place: 'file' | 'store', balanc
     ...limitRows(organization.limits),
     ...limitRows(organization.model_limits),
     ...limitRows(organization.user_limits ?? {}, 'each user: '),
+    ...(organization.raises ?? [])
+      .filter(({ until }) => until > Date.now())
+      .flatMap(({ until, limits, model_limits }) =>
+        limitRows({ ...limits, ...model_limits }, `until ${new Date(until).toISOString().slice(0, 19)}Z: `),
+      ),
   ]
   return `${columns(rows, 80, 0)}\n\n${table([organization])}`
 }

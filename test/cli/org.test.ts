@@ -89,6 +89,21 @@ for (const [name, skip, url] of [
       for (const line of (await good('org', 'show', 'acme')).split('\n')) assert.ok(line.length <= 80, line)
     })
 
+    test('what is shown of an organization has its raises, until when each holds, and none that has ended', async t => {
+      // It showed the limits of every day alone, which a raise had lifted.
+      const { good } = house(t, url())
+      const raises = `raises=[
+        { until: "2026-01-31T00:00:00Z", limits: { tokens_per_minute: 9000000 } },
+        { until: "2999-01-31T00:00:00Z", limits: { requests_per_minute: 500 }, model_limits: { eb1-preview: { requests_per_day: 9 } } },
+      ]`
+      await good('org', 'create', 'acme', 'plan=tier1', raises)
+      const shown = await good('org', 'show', 'acme')
+      assert.match(shown, /^requests_per_minute +60$/m)
+      assert.match(shown, /^until 2999-01-31T00:00:00Z: requests_per_minute +500$/m)
+      assert.match(shown, /^until 2999-01-31T00:00:00Z: eb1-preview: requests_per_day +9$/m)
+      assert.doesNotMatch(shown, /2026-01-31/)
+    })
+
     test('[AUTH-5] keys of the store: new, rotated with a grace period, staged, revoked', async t => {
       const { good, json, refused, stored } = house(t, url())
       await good('org', 'create', 'acme', 'plan=tier1')
