@@ -28,7 +28,7 @@ export const sentBudget: Budget = {
   name: 'sent_bytes',
   bound: 'bytes of a request to a provider, beside its media and private data',
   owner: 'request',
-  each: `${EACH} for each token and each part, and ${REST / 1024} KiB`,
+  each: `${EACH} for each token (${EACH_REWRITTEN.toLocaleString('en-US')} where schemas are written anew) and each part, and ${REST / 1024} KiB`,
   over: '500 `internal_error`: a fault of the gateway',
   seen: '`sluice_backend_oversized_requests_total`',
 }
