@@ -1,6 +1,6 @@
 /** What `sluice/testing` has for dialects: one of them writes a request and reads a reply, without network. */
 import assert from 'node:assert/strict'
-import type { StreamEvent } from '../core/canon/events.ts'
+import type { ProviderUsage, StreamEvent } from '../core/canon/events.ts'
 import { Sequencer } from '../core/engine/sequence.ts'
 import type { Conversation } from '../core/plugin.ts'
 import { type Backend, CAPABILITIES, type Dialect, type OutboundRequest, type Unfit } from '../core/ports/dialect.ts'
@@ -128,6 +128,9 @@ function readReply(
   const events: StreamEvent[] = []
   const push = (event: StreamEvent) => {
     assert.notEqual(events.at(-1)?.type, 'error', `nothing follows an error, such as ${event.type}`)
+    if (event.type === 'usage')
+      for (const member of Object.keys(event.usage))
+        assert.ok(Object.hasOwn(USAGE, member), `usage has no ${member}; it has ${Object.keys(USAGE).join(', ')}`)
     events.push(event)
   }
   if (body !== undefined) decoder.body(body, push)
@@ -139,6 +142,12 @@ function readReply(
   const ends = events.filter(({ type }) => type === 'finish' || type === 'error').map(({ type }) => type)
   assert.equal(ends.length, 1, `a reply has one end, and not ${ends.join(', ') || 'none'}`)
   return events
+}
+
+/** The members of a usage report. */
+const USAGE: Record<keyof ProviderUsage, true> = {
+  ...{ prompt: true, cached: true, cacheWrite: true, cacheWriteHour: true },
+  ...{ output: true, reasoning: true, searches: true, tier: true, rounds: true },
 }
 
 function inOrder(events: readonly StreamEvent[]): StreamEvent[] {

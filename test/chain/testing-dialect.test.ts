@@ -1,6 +1,7 @@
 /** `runDialect` of `sluice/testing`: what it shows, and what it finds. The dialects of the build pass it. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import type { StreamEvent } from '../../core/canon/events.ts'
 import { runDialect } from '../../plugins/testing.ts'
 import { type Decoder, type Dialect, openaiChat, varied } from '../../providers/dialect.ts'
 import { dialects } from '../../providers/index.ts'
@@ -72,6 +73,8 @@ test('it finds what a dialect owes and does not keep', () => {
   fails(decoding({ end: push => push({ type: 'finish', reason: 'stop' }) }), /before it began/)
   fails(decoding({ frame: (_, data) => JSON.parse(data) }), /JSON/)
   fails(decoding({ end() {} }), /one end, and not none/)
+  const counted = { type: 'usage', usage: { input: 3 } } as unknown as StreamEvent
+  fails(decoding({ body: (_, push) => push(counted) }), /usage has no input; it has prompt, cached/)
   const error = { type: 'error' as const, error: toy.fault(500, {}, '') }
   fails(decoding({ frame: (_event, _data, push) => [error, error].forEach(push) }), /nothing follows an error/)
 })

@@ -3,21 +3,14 @@
  * `{ said, tokens: [prompt, output], full? }`, or the same in pieces, each a line of JSON. It keeps every rule of
  * docs/dialects.md.
  */
-import { StringDecoder } from 'node:string_decoder'
 import type { Conversation, Part } from '../../../core/canon/conversation.ts'
 import type { FinishReason, StreamEvent } from '../../../core/canon/events.ts'
-import {
-  type Decoder,
-  type Dialect,
-  type FrameHandler,
-  FrameLimit,
-  type FrameReader,
-  type Unfit,
-} from '../../../core/ports/dialect.ts'
+import type { Decoder, Dialect, Unfit } from '../../../core/ports/dialect.ts'
 import { choice } from '../../../core/tools/vocabulary.ts'
 import { settingsOf } from '../../../providers/dialect-settings.ts'
 import { documentText, searchText } from '../../../providers/document-text.ts'
 import { cutShort, faultOf, kindOfStatus, retryAfterMs, unreadable } from '../../../providers/faults.ts'
+import { JsonLines } from '../../../providers/json-lines.ts'
 import { adjustments } from '../../../providers/left-out.ts'
 import { count, list, parseObject } from '../../../providers/loose-json.ts'
 import { OutboundHeaders } from '../../../providers/outbound-headers.ts'
@@ -80,24 +73,6 @@ function textOf(part: Part): string[] {
   if (part.type === 'refusal') return [part.text]
   if (part.type === 'search') return [searchText(part)]
   return part.type === 'document' && part.source.kind === 'text' ? [documentText(part, part.source.text)] : []
-}
-
-const LONGEST = 1 << 20
-
-/** Each line is a frame. */
-class JsonLines implements FrameReader {
-  readonly #utf8 = new StringDecoder('utf8')
-  #line = ''
-
-  push(chunk: Buffer, onFrame: FrameHandler): void {
-    const lines = (this.#line + this.#utf8.write(chunk)).split('\n')
-    this.#line = lines.pop()!
-    if (this.#line.length > LONGEST) throw new FrameLimit(LONGEST)
-    for (const line of lines) if (line.trim() !== '') onFrame('', line)
-  }
-  end(onFrame: FrameHandler): void {
-    if (this.#line.trim() !== '') onFrame('', this.#line)
-  }
 }
 
 class ToyDecoder implements Decoder {
