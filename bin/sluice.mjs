@@ -86,6 +86,15 @@ child.on('error', error => {
 
 const signals = ['SIGTERM', 'SIGINT', 'SIGHUP']
 for (const signal of signals) process.on(signal, () => child.kill(signal))
+// npx runs this below a shell, which ends by a signal and does not pass it on.
+if (process.env.npm_lifecycle_event === 'npx') {
+  const parent = process.ppid
+  const watch = setInterval(() => {
+    if (process.ppid === parent) return
+    clearInterval(watch)
+    child.kill('SIGTERM')
+  }, 1000)
+}
 child.on('exit', (code, signal) => {
   if (signal === null) process.exit(code ?? 1)
   // Ends by the same signal as the child, so that a shell or a supervisor sees it.

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
+import { type ChildProcess, execFileSync, type SpawnOptions, spawn } from 'node:child_process'
 import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -24,8 +24,13 @@ interface Run {
   ended: Promise<{ code: number | null; signal: NodeJS.Signals | null }>
 }
 
-function launch(t: TestContext, node: string, args: string[], cwd?: string): Run {
-  const child = spawn(node, args, { stdio: ['ignore', 'pipe', 'pipe'], env: ENV, cwd })
+function launch(
+  t: TestContext,
+  node: string,
+  args: string[],
+  { cwd, env }: Pick<SpawnOptions, 'cwd' | 'env'> = {},
+): Run {
+  const child = spawn(node, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...ENV, ...env }, cwd })
   let text = ''
   let look = () => {}
   for (const stream of [child.stdout!, child.stderr!]) {
@@ -85,6 +90,21 @@ test('the launcher hands on signals, and ends as its child did', async t => {
   await killed.says('ready')
   killed.child.kill('SIGTERM')
   assert.deepEqual(await killed.ended, { code: null, signal: 'SIGTERM' })
+})
+
+test('below npx, whose shell passes no signal on, the end of the shell is one', async t => {
+  const file = join(folder(t), 'signals.ts')
+  writeFileSync(
+    file,
+    "process.on('SIGTERM', () => { console.log('drains'); process.exit(0) })\nsetInterval(() => {}, 1000)\nconsole.log('ready')\n",
+  )
+  // The shell waits for what it runs, as that of npx.
+  const shell = ['-c', '"$0" "$@"; exit $?', process.execPath, LAUNCHER, '--run', file]
+  const run = launch(t, 'sh', shell, { env: { npm_lifecycle_event: 'npx' } })
+  await run.says('ready')
+  run.child.kill('SIGTERM')
+  await run.says('drains')
+  assert.equal((await run.ended).signal, 'SIGTERM')
 })
 
 /** The Node on the PATH, when it is another major than ours: what an operator may start the launcher with. */
@@ -210,7 +230,7 @@ test('start tells what is wrong with the file, and that an address is taken', as
   assert.deepEqual(await second.ended, { code: 1, signal: null })
   assert.match(second.text(), /cannot (listen|start)/)
 
-  const elsewhere = launch(t, process.execPath, [LAUNCHER, 'start', '--config', 'gateway.yaml'], folder(t))
+  const elsewhere = launch(t, process.execPath, [LAUNCHER, 'start', '--config', 'gateway.yaml'], { cwd: folder(t) })
   assert.deepEqual(await elsewhere.ended, { code: 1, signal: null })
   assert.match(elsewhere.text(), /gateway\.yaml/)
 })

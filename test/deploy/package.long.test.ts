@@ -142,7 +142,7 @@ test('it has JavaScript, types and validators, and nothing that only the checkou
   const names = packed.map(path => path.slice('package/'.length))
   const strangers = names.filter(
     name =>
-      /^(test|bench|deploy|docs\/.*)\//.test(name) ||
+      /^(test|bench|docs\/.*)\//.test(name) ||
       (name.endsWith('.ts') && !name.endsWith('.d.ts') && !name.startsWith('node_modules/')),
   )
   assert.deepEqual(strangers, [])
@@ -156,6 +156,14 @@ test('it has JavaScript, types and validators, and nothing that only the checkou
   ]
   // The file of `init` and messages name pages.
   for (const name of [...some, 'docs/configuration.md', 'docs/admin-api.yaml']) assert.ok(names.includes(name), name)
+  // So does the page on deployment, of files.
+  const files = [...readFileSync(join(ROOT, 'docs/deploy.md'), 'utf8').matchAll(/\]\(\.\.\/(deploy\/[^)#]*\w)\)/g)]
+  assert.ok(files.length > 5)
+  for (const [, file] of files)
+    assert.ok(
+      names.some(name => name === file || name.startsWith(`${file}/`)),
+      file,
+    )
   for (const name of globSync('stores/redis/lua/*.lua', { cwd: ROOT })) assert.ok(names.includes(name), name)
   assert.ok(names.some(name => /^core\/tools\/validators\/written\/.*\.cjs$/.test(name)))
   assert.ok(names.some(name => name.startsWith('node_modules/@uwsjs/') && name.endsWith('.node')))
