@@ -159,7 +159,7 @@ function parsed(all: Buffer[]): Pick<Reply, 'status' | 'body' | 'kept'> | null {
   })
   parser.begin('POST')
   try {
-    for (const each of all) parser.execute(each)
+    for (const each of all) parser.execute(Buffer.from(each))
     parser.close()
   } catch (error) {
     assert.ok(error instanceof MalformedResponse, String(error))

@@ -27,7 +27,7 @@ function parse(
   })
   parser.begin(method)
   try {
-    for (const piece of pieces) parser.execute(piece)
+    for (const piece of pieces) parser.execute(Buffer.from(piece))
     if (closes) parser.close()
   } catch (error) {
     assert.ok(error instanceof MalformedResponse)

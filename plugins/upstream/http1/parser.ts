@@ -9,11 +9,12 @@ import type { HeaderValue } from '../../../core/ports/dialect.ts'
 type KeptHeader = keyof WireHeaders
 type Known = KeptHeader | 'content-length' | 'transfer-encoding' | 'connection'
 
-/** What a parser reports to its connection. Body chunks are views of the bytes given to `execute`. */
+/** What a parser reports to its connection. */
 export interface ResponseHandler {
   /** @param keepAlive the server lets the connection be used again */
   head(status: number, headers: WireHeaders, keepAlive: boolean): void
-  body(chunk: Buffer): void
+  /** @param bytes all that came of the body at once, in however many chunks: a view of what was given to `execute` */
+  body(bytes: Buffer): void
   end(): void
 }
 
@@ -56,6 +57,11 @@ export class ResponseParser {
   /** Bytes of a head or line that is not complete yet. */
   #kept: Buffer = EMPTY
   #remaining = 0
+  /** What is executed. */
+  #bytes: Buffer = EMPTY
+  /** Where the body's bytes are in it: their chunks have been moved together. */
+  #from = 0
+  #to = 0
   #interim = 0
   #keepAlive = false
   #answersHead = false
@@ -71,8 +77,41 @@ export class ResponseParser {
     this.#answersHead = method === 'HEAD'
   }
 
-  /** @throws MalformedResponse; the connection cannot be used after that */
+  /**
+   * @param chunk the parser moves bytes in it
+   * @throws MalformedResponse; the connection cannot be used after that
+   */
   execute(chunk: Buffer): void {
+    this.#bytes = chunk
+    try {
+      this.#read(chunk)
+    } finally {
+      this.#deliver()
+      this.#bytes = EMPTY
+    }
+  }
+
+  /**
+   * Bytes of the body, which are delivered together: a reader has fixed costs for each call.
+   * @returns the index behind them
+   */
+  #body(at: number, length: number): number {
+    if (this.#from === this.#to) this.#from = this.#to = at
+    else this.#bytes.copyWithin(this.#to, at, at + length)
+    this.#to += length
+    return at + length
+  }
+
+  #deliver(): void {
+    const from = this.#from
+    const to = this.#to
+    if (from === to) return
+    this.#from = this.#to = 0
+    const bytes = this.#bytes
+    this.#handler.body(to - from === bytes.length ? bytes : bytes.subarray(from, to))
+  }
+
+  #read(chunk: Buffer): void {
     let at = 0
     while (at < chunk.length) {
       switch (this.#state) {
@@ -83,14 +122,12 @@ export class ResponseParser {
         case LENGTH: {
           const take = Math.min(this.#remaining, chunk.length - at)
           this.#remaining -= take
-          this.#handler.body(take === chunk.length ? chunk : chunk.subarray(at, at + take))
-          at += take
+          at = this.#body(at, take)
           if (this.#remaining === 0) this.#finish()
           break
         }
         case UNTIL_CLOSE:
-          this.#handler.body(at === 0 ? chunk : chunk.subarray(at))
-          at = chunk.length
+          at = this.#body(at, chunk.length - at)
           break
         case CHUNK_SIZE:
           at = this.#chunkSize(chunk, at)
@@ -98,8 +135,7 @@ export class ResponseParser {
         case CHUNK_DATA: {
           const take = Math.min(this.#remaining, chunk.length - at)
           this.#remaining -= take
-          this.#handler.body(chunk.subarray(at, at + take))
-          at += take
+          at = this.#body(at, take)
           if (this.#remaining === 0) this.#state = CHUNK_END
           break
         }
@@ -124,6 +160,7 @@ export class ResponseParser {
   }
 
   #finish(): void {
+    this.#deliver()
     this.#state = IDLE
     this.#handler.end()
   }
