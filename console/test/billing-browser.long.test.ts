@@ -1,6 +1,6 @@
 /**
- * Billing in a real Chromium: every part of its pages, on its width and in its colours, for axe; paying without a
- * script.
+ * Billing in a real Chromium: every part of its pages, on its width and in its colours, for axe; paying, and what staff
+ * does, by keyboard.
  */
 import assert from 'node:assert/strict'
 import { mkdirSync } from 'node:fs'
@@ -14,8 +14,9 @@ import { setHold } from '../billing/moves.ts'
 import { recordPayment } from '../billing/payments.ts'
 import type { MeteredTable, PaymentTable } from '../db/tables.ts'
 import { StaffGateway } from '../staff/gateway.ts'
-import { faultsOf, fitsItsWidth } from './axe.ts'
+import { faultsOf, fitsItsWidth, withholdScripts } from './axe.ts'
 import { gatewayForConsole, startConsole, type TestConsole, type Visitor } from './kit.ts'
+import { LOOKS, nameOf, STORIES } from './looks.ts'
 import { StripeStandIn } from './stripe-stand-in.ts'
 
 /** Where `SLUICE_SCREENSHOTS=1` writes the pictures of docs/console-billing.md. */
@@ -48,13 +49,7 @@ async function fill(): Promise<void> {
   const { db, now } = c.console.parts
   await c.organization('held', 'tier1')
   await c.member('held', 'ada@example.com', 'owner')
-  const limits = { unbilled_usd_per_day: '5' }
-  await new StaffGateway(c.config, 'test').create('oak', { plan: 'tier1', billing: 'prepaid', limits, name: 'Oak' })
-  await db
-    .insertInto('organization')
-    .values({ id: 'oak', name: 'Oak', created: 0, creator: null, deleted: null })
-    .execute()
-  await c.member('oak', 'ada@example.com', 'owner')
+  await addPrepaid('oak', 'Oak')
   await setHold(db, { organization: 'held', note: 'Several cards in one hour', person: person.id }, now())
   const row = (id: string, more: Partial<PaymentTable>): PaymentTable => ({
     ...{
@@ -85,21 +80,10 @@ async function fill(): Promise<void> {
     row('hand_1', { provider: 'hand', kind: 'adjustment', payment: null, amount: -120, note: 'Wrong transfer' }),
   )
   await recordPayment(db, row('pi_nobody', { organization: null, customer: 'cus_Q9nobody' }))
-  for (const [id, state] of [
-    ['large:0', 'open'],
-    ['larger:0', 'refused'],
-  ] as const)
+  for (const one of [review('large'), { ...review('larger'), state: 'refused' as const }])
     await db
       .insertInto('review')
-      .values({
-        id,
-        organization: id.split(':')[0]!,
-        plan: 'tier4',
-        state,
-        created: now(),
-        decided: null,
-        person: null,
-      })
+      .values({ ...one, created: now() })
       .execute()
   await db
     .insertInto('billing_work')
@@ -126,6 +110,19 @@ async function fill(): Promise<void> {
     .execute()
 }
 
+/** An organization with a balance, whose owner Ada is. */
+async function addPrepaid(id: string, name = id): Promise<void> {
+  const limits = { unbilled_usd_per_day: '5' }
+  await new StaffGateway(c.config, 'test').create(id, { plan: 'tier1', billing: 'prepaid', limits, name })
+  const row = { id, name, created: 0, creator: null, deleted: null }
+  await c.console.parts.db.insertInto('organization').values(row).execute()
+  await c.member(id, 'ada@example.com', 'owner')
+}
+
+const review = (organization: string) => ({
+  ...{ id: `${organization}:0`, organization, plan: 'tier4', state: 'open' as const, decided: null, person: null },
+})
+
 async function pageAt(path: string, options: Parameters<typeof open>[2]) {
   const opened = await open(browser, `${c.url}/healthz`, options)
   const cookie = { name: 'sluice-session', value: person.cookies.get('sluice-session')!, url: c.url }
@@ -134,61 +131,63 @@ async function pageAt(path: string, options: Parameters<typeof open>[2]) {
   return opened
 }
 
-const SIZES = { desktop: { width: 1440, height: 900 }, phone: { width: 390, height: 844 } }
-
-for (const [size, viewport] of Object.entries(SIZES))
-  for (const colorScheme of ['light', 'dark'] as const)
-    test(`${size}, ${colorScheme}: axe finds nothing, and nothing is wider than the screen`, { skip }, async () => {
-      const { page, complaints, close } = await pageAt('/o/oak/billing', { viewport, colorScheme })
-      try {
-        for (const [name, path] of [
-          ['billing', '/o/oak/billing'],
-          ['billing-held', '/o/held/billing'],
-          ['staff-billing', '/staff/billing'],
-          ['staff-payments', '/staff/organizations/oak/payments'],
-        ] as const) {
-          await page.goto(c.url + path)
-          assert.deepEqual(await faultsOf(page), [], path)
-          await fitsItsWidth(page, path)
-          if (
-            SCREENSHOTS &&
-            ['billing', 'staff-billing'].includes(name) &&
-            size === 'desktop' &&
-            colorScheme === 'light'
-          )
-            await page.screenshot({ path: join(SCREENSHOTS, `console-${name}-${viewport.width}.png`), fullPage: true })
-        }
-        assert.deepEqual(complaints, [])
-      } finally {
-        await close()
+for (const look of LOOKS)
+  test(`${nameOf(look)}: axe finds nothing, and nothing is wider than the screen`, { skip }, async () => {
+    const { page, complaints, close } = await pageAt('/o/oak/billing', { ...look, javaScriptEnabled: true })
+    if (!look.javaScriptEnabled) await withholdScripts(page)
+    try {
+      for (const [name, path] of [
+        ['billing', '/o/oak/billing'],
+        ['billing-held', '/o/held/billing'],
+        ['staff-billing', '/staff/billing'],
+        ['staff-payments', '/staff/organizations/oak/payments'],
+      ] as const) {
+        await page.goto(c.url + path)
+        assert.deepEqual(await faultsOf(page), [], path)
+        await fitsItsWidth(page, path)
+        if (SCREENSHOTS && ['billing', 'staff-billing'].includes(name) && look === LOOKS[0])
+          await page.screenshot({ path: join(SCREENSHOTS, `console-${name}-1440.png`), fullPage: true })
       }
-    })
+      assert.deepEqual(complaints, [])
+    } finally {
+      await close()
+    }
+  })
 
-test('without a script a customer pays, and staff grants a tier and writes a payment down, by keyboard', {
-  skip,
-}, async () => {
-  const { page, close } = await pageAt('/o/oak/billing', { viewport: SIZES.phone, javaScriptEnabled: false })
-  try {
-    await page.getByLabel('Amount, USD').fill('30')
-    await page.keyboard.press('Enter')
-    const link = page.getByRole('link', { name: 'Go to Stripe' })
-    await link.waitFor()
-    assert.match((await link.getAttribute('href'))!, /^https:\/\/checkout\.example\.com\//)
-    await page.goto(`${c.url}/staff/billing`)
-    await page.getByRole('button', { name: 'Grant Tier 4 for large', exact: true }).press('Enter')
-    await page.getByText('The tier is granted.').waitFor()
-    await page.getByLabel('Organization', { exact: true }).last().fill('oak')
-    await page.getByLabel('Amount', { exact: true }).fill('100.50')
-    await page.getByLabel('Reference', { exact: true }).fill('Transfer 4711')
-    await page.keyboard.press('Enter')
-    await page.getByText('The payment is added.').waitFor()
-    await page.goto(`${c.url}/o/oak/billing`)
-    await page.getByText('Transfer 4711').waitFor()
-    await eventually(async () => {
-      await page.goto(`${c.url}/o/oak/billing`)
-      return /You are at <strong>Tier 3/.test(await page.content())
-    })
-  } finally {
-    await close()
-  }
-})
+for (const [i, look] of STORIES.entries())
+  test(`${nameOf(look)}: a customer pays, and staff grants a tier and writes a payment down, by keyboard`, {
+    skip,
+  }, async () => {
+    const { db, now } = c.console.parts
+    const [payer, large] = [`payer-${i}`, `large-${i}`]
+    await addPrepaid(payer)
+    await db
+      .insertInto('review')
+      .values({ ...review(large), created: now() })
+      .execute()
+    const { page, complaints, close } = await pageAt(`/o/${payer}/billing`, look)
+    try {
+      await page.getByLabel('Amount, USD').fill('30')
+      await page.keyboard.press('Enter')
+      const link = page.getByRole('link', { name: 'Go to Stripe' })
+      await link.waitFor()
+      assert.match((await link.getAttribute('href'))!, /^https:\/\/checkout\.example\.com\//)
+      await page.goto(`${c.url}/staff/billing`)
+      await page.getByRole('button', { name: `Grant Tier 4 for ${large}`, exact: true }).press('Enter')
+      await page.getByText('The tier is granted.').waitFor()
+      await page.getByLabel('Organization', { exact: true }).last().fill(payer)
+      await page.getByLabel('Amount', { exact: true }).fill('100.50')
+      await page.getByLabel('Reference', { exact: true }).fill('Transfer 4711')
+      await page.keyboard.press('Enter')
+      await page.getByText('The payment is added.').waitFor()
+      await page.goto(`${c.url}/o/${payer}/billing`)
+      await page.getByText('Transfer 4711').waitFor()
+      await eventually(async () => {
+        await page.goto(`${c.url}/o/${payer}/billing`)
+        return /You are at <strong>Tier 3/.test(await page.content())
+      })
+      assert.deepEqual(complaints, [])
+    } finally {
+      await close()
+    }
+  })
