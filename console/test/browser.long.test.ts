@@ -8,20 +8,14 @@ import { launch, type Opened, open, skip } from '../../test/admin/browser.ts'
 import type { TestGateway } from '../../test/e2e/harness.ts'
 import { PAGES } from '../pages.ts'
 import { beginSession } from '../people/sessions.ts'
-import { faultsOf, fitsItsWidth } from './axe.ts'
+import { faultsOf, fitsItsWidth, withholdScripts } from './axe.ts'
 import { gatewayForConsole, startConsole, type TestConsole } from './kit.ts'
+import { LOOKS, nameOf, OPPOSITES, SCRIPTED, STORIES } from './looks.ts'
 
 /** Where `SLUICE_SCREENSHOTS=1` writes the pictures of docs/console.md. */
 const SCREENSHOTS = process.env['SLUICE_SCREENSHOTS'] ? join(import.meta.dirname, '../../docs/screenshots') : undefined
 
-const DESKTOP = { viewport: { width: 1440, height: 900 } }
-const PHONE = { viewport: { width: 390, height: 844 } }
-const KINDS: [string, BrowserContextOptions][] = [
-  ['1440 px, light, with scripts', { ...DESKTOP, colorScheme: 'light' }],
-  ['390 px, dark, without scripts', { ...PHONE, colorScheme: 'dark', javaScriptEnabled: false }],
-  ['390 px, light, with scripts', { ...PHONE, colorScheme: 'light' }],
-  ['1440 px, dark, without scripts', { ...DESKTOP, colorScheme: 'dark', javaScriptEnabled: false }],
-]
+const DESKTOP = LOOKS[0]!
 
 const GET = PAGES.flatMap(({ routes }) => routes).filter(({ method, scope }) => method === 'GET' && scope !== 'machine')
 /** Paths of all pages, made from the routes: a new page is in it by itself. */
@@ -85,10 +79,10 @@ async function streamOf(example: string): Promise<string> {
 }
 
 describe('the first five minutes: from the link to a streamed reply with a key of one’s own', { skip }, () => {
-  for (const [kind, options] of KINDS)
-    test(kind, async () => {
+  for (const look of STORIES)
+    test(nameOf(look), async () => {
       const c = await freshConsole()
-      const { page, complaints, close } = await open(browser, firstLink(c), options)
+      const { page, complaints, close } = await open(browser, firstLink(c), look)
       try {
         await page.getByLabel('Your address').fill('ada@example.com')
         await page.getByLabel('Your name').fill('Ada')
@@ -110,46 +104,47 @@ describe('the first five minutes: from the link to a streamed reply with a key o
       }
     })
 
-  test('with the keyboard alone', async () => {
-    const c = await freshConsole()
-    const { page, complaints, close } = await open(browser, firstLink(c), DESKTOP)
-    /** Goes on with Tab until an element is focused. */
-    const tabTo = async (wanted: string) => {
-      for (let i = 0; i < 60; i++) {
-        await page.keyboard.press('Tab')
-        const name = (await page.evaluate(
-          '(e => e.labels?.[0]?.textContent.trim() || e.textContent.trim())(document.activeElement)',
-        )) as string
-        if (name === wanted) return
+  for (const look of STORIES)
+    test(`${nameOf(look)}, with the keyboard alone`, async () => {
+      const c = await freshConsole()
+      const { page, complaints, close } = await open(browser, firstLink(c), look)
+      /** Goes on with Tab until an element is focused. */
+      const tabTo = async (wanted: string) => {
+        for (let i = 0; i < 60; i++) {
+          await page.keyboard.press('Tab')
+          const name = (await page.evaluate(
+            '(e => e.labels?.[0]?.textContent.trim() || e.textContent.trim())(document.activeElement)',
+          )) as string
+          if (name === wanted) return
+        }
+        assert.fail(`no Tab leads to ${wanted}`)
       }
-      assert.fail(`no Tab leads to ${wanted}`)
-    }
-    try {
-      await tabTo('Your address')
-      await page.keyboard.type('ada@example.com')
-      await tabTo('Your name')
-      await page.keyboard.type('Ada')
-      await page.keyboard.press('Enter')
-      await page.getByRole('heading', { name: 'Acme' }).waitFor()
-      await tabTo('Skip to the page')
-      await page.keyboard.press('Enter')
-      await tabTo('Make a key')
-      await page.keyboard.press('Enter')
-      await page.getByRole('heading', { name: 'Make a key' }).waitFor()
-      await tabTo('Label')
-      await page.keyboard.type('by keyboard')
-      await page.keyboard.press('Enter')
-      await page.getByRole('heading', { name: 'Your new key' }).waitFor()
-      await tabTo('Copy')
-      await tabTo('I have it')
-      await page.keyboard.press('Enter')
-      await page.getByRole('link', { name: 'by keyboard' }).waitFor()
-      assert.deepEqual(complaints, [])
-    } finally {
-      await close()
-      await c.close()
-    }
-  })
+      try {
+        await tabTo('Your address')
+        await page.keyboard.type('ada@example.com')
+        await tabTo('Your name')
+        await page.keyboard.type('Ada')
+        await page.keyboard.press('Enter')
+        await page.getByRole('heading', { name: 'Acme' }).waitFor()
+        await tabTo('Skip to the page')
+        await page.keyboard.press('Enter')
+        await tabTo('Make a key')
+        await page.keyboard.press('Enter')
+        await page.getByRole('heading', { name: 'Make a key' }).waitFor()
+        await tabTo('Label')
+        await page.keyboard.type('by keyboard')
+        await page.keyboard.press('Enter')
+        await page.getByRole('heading', { name: 'Your new key' }).waitFor()
+        if (look.javaScriptEnabled) await tabTo('Copy')
+        await tabTo('I have it')
+        await page.keyboard.press('Enter')
+        await page.getByRole('link', { name: 'by keyboard' }).waitFor()
+        assert.deepEqual(complaints, [])
+      } finally {
+        await close()
+        await c.close()
+      }
+    })
 })
 
 describe('every page', { skip }, () => {
@@ -196,43 +191,41 @@ describe('every page', { skip }, () => {
     return true
   }
 
-  test('Tab alone leads to each link, button and field of each page, and shows where it is', async () => {
-    const { page, close } = await pageAt('/o/oak', DESKTOP)
-    try {
-      let pages = 0
-      for (const path of SIGNED_IN.map(pathOf)) {
-        if (!(await isPage(page, path))) continue
-        pages++
-        const missed = (await page.evaluate(REACH)) as number
-        const seen = new Set<string>()
-        // A field for a date takes a Tab for each of its parts.
-        for (let i = 0; i < 4 * missed + 5 && seen.size < missed; i++) {
-          await page.keyboard.press('Tab')
-          const at = (await page.evaluate(FOCUSED)) as string
-          if (at === '') continue
-          assert.match(at, / shown$/, `${path}: the focus cannot be seen`)
-          seen.add(at)
+  for (const look of OPPOSITES)
+    test(`${nameOf(look)}: Tab alone leads to all that a page has to use, and shows where it is`, async () => {
+      const { page, close } = await pageAt('/o/oak', look)
+      try {
+        let pages = 0
+        for (const path of SIGNED_IN.map(pathOf)) {
+          if (!(await isPage(page, path))) continue
+          pages++
+          const missed = (await page.evaluate(REACH)) as number
+          const seen = new Set<string>()
+          // A field for a date takes a Tab for each of its parts.
+          for (let i = 0; i < 4 * missed + 5 && seen.size < missed; i++) {
+            await page.keyboard.press('Tab')
+            const at = (await page.evaluate(FOCUSED)) as string
+            if (at === '') continue
+            assert.match(at, / shown$/, `${path}: the focus cannot be seen`)
+            seen.add(at)
+          }
+          assert.deepEqual(
+            await page.evaluate('[...document.querySelectorAll("[data-missed]")].map(e => e.outerHTML)'),
+            [],
+            path,
+          )
+          assert.ok(seen.size > 0, path)
         }
-        assert.deepEqual(
-          await page.evaluate('[...document.querySelectorAll("[data-missed]")].map(e => e.outerHTML)'),
-          [],
-          path,
-        )
-        assert.ok(seen.size > 0, path)
+        assert.ok(pages >= 18, String(pages))
+      } finally {
+        await close()
       }
-      assert.ok(pages >= 18, String(pages))
-    } finally {
-      await close()
-    }
-  })
+    })
 
-  // axe is a script. What scripts change, the first five minutes look at.
-  const LOOKS = [DESKTOP, PHONE].flatMap(size =>
-    (['light', 'dark'] as const).map(colorScheme => ({ ...size, colorScheme })),
-  )
-  for (const options of LOOKS)
-    test(`${options.viewport.width} px, ${options.colorScheme}: axe finds nothing, nothing is too wide`, async () => {
-      const { page, complaints, close } = await pageAt('/o/oak', options)
+  for (const look of LOOKS)
+    test(`${nameOf(look)}: axe finds nothing, nothing is too wide`, async () => {
+      const { page, complaints, close } = await pageAt('/o/oak', { ...look, javaScriptEnabled: true })
+      if (!look.javaScriptEnabled) await withholdScripts(page)
       try {
         const looked = new Set<string>()
         for (const path of SIGNED_IN.map(pathOf)) {
@@ -243,11 +236,10 @@ describe('every page', { skip }, () => {
           const name = path.replace(/\/o\/oak\/?|[/?]/g, '') || 'overview'
           if (
             SCREENSHOTS &&
-            options !== LOOKS[1] &&
-            options !== LOOKS[2] &&
+            SCRIPTED.includes(look) &&
             ['overview', 'keys', 'usage', 'limits', 'requests', 'members'].includes(name)
           )
-            await page.screenshot({ path: join(SCREENSHOTS, `console-${name}-${options.viewport.width}.png`) })
+            await page.screenshot({ path: join(SCREENSHOTS, `console-${name}-${look.viewport.width}.png`) })
         }
         await page.context().clearCookies()
         for (const path of SIGNED_OUT.map(pathOf)) {
@@ -270,39 +262,39 @@ describe('every page', { skip }, () => {
       }
     })
 
-  test('the playground shows a reply while it comes, and with no script as a page', async () => {
-    for (const options of [DESKTOP, { ...PHONE, javaScriptEnabled: false }]) {
-      const { page, complaints, close } = await pageAt('/o/oak/playground', options)
+  for (const look of STORIES)
+    test(`${nameOf(look)}: the playground shows a reply, while it comes where there are scripts`, async () => {
+      const { page, complaints, close } = await pageAt('/o/oak/playground', look)
       try {
         await page.getByLabel('Message').fill('[[sim: text "All is well."]] How is it?')
         await page.getByRole('button', { name: 'Send' }).click()
         await page.getByText('All is well.', { exact: true }).waitFor()
-        if (options === DESKTOP) await page.getByText(/^Done\. \d+ tokens in, \d+ out\.$/).waitFor()
+        if (look.javaScriptEnabled) await page.getByText(/^Done\. \d+ tokens in, \d+ out\.$/).waitFor()
         await fitsItsWidth(page, 'the playground with a reply')
         assert.deepEqual(complaints, [])
       } finally {
         await close()
       }
-    }
-  })
+    })
 
-  test('the playground stops when it is told to, and says what is refused', async () => {
-    const { page, close } = await pageAt('/o/oak/playground', DESKTOP)
-    try {
-      await page.getByLabel('Message').fill('[[sim: delay 60s; tokens 2000]] slowly')
-      await page.getByRole('button', { name: 'Send' }).click()
-      await page.getByRole('button', { name: 'Stop' }).click()
-      await page.getByText('Stopped.').waitFor()
-      await page.getByLabel('Model').fill('no-such-model')
-      await page.getByRole('button', { name: 'Send' }).click()
-      await page
-        .getByText(/no-such-model/)
-        .first()
-        .waitFor()
-    } finally {
-      await close()
-    }
-  })
+  for (const look of SCRIPTED)
+    test(`${nameOf(look)}: the playground stops when it is told to, and says what is refused`, async () => {
+      const { page, close } = await pageAt('/o/oak/playground', look)
+      try {
+        await page.getByLabel('Message').fill('[[sim: delay 60s; tokens 2000]] slowly')
+        await page.getByRole('button', { name: 'Send' }).click()
+        await page.getByRole('button', { name: 'Stop' }).click()
+        await page.getByText('Stopped.').waitFor()
+        await page.getByLabel('Model').fill('no-such-model')
+        await page.getByRole('button', { name: 'Send' }).click()
+        await page
+          .getByText(/no-such-model/)
+          .first()
+          .waitFor()
+      } finally {
+        await close()
+      }
+    })
 
   test('the policy stops a script that got into a page', async () => {
     const { page, close } = await pageAt('/o/oak', DESKTOP)
@@ -318,47 +310,48 @@ describe('every page', { skip }, () => {
     }
   })
 
-  test('a passkey is added, signs in without a mail, and is removed', async () => {
-    // A passkey belongs to a name, so this console is at localhost.
-    const named = await startConsole(gateway, { at: 'localhost' })
-    const person = await named.person('ada@example.com')
-    const { page, complaints, close } = await open(browser, `${named.url}/healthz`, DESKTOP)
-    try {
-      const devtools = await page.context().newCDPSession(page)
-      await devtools.send('WebAuthn.enable')
-      await devtools.send('WebAuthn.addVirtualAuthenticator', {
-        options: {
-          ...{ protocol: 'ctap2', transport: 'internal', hasResidentKey: true },
-          ...{ hasUserVerification: true, isUserVerified: true },
-        },
-      })
-      const value = person.cookies.get('sluice-session')!
-      await page.context().addCookies([{ name: 'sluice-session', value, url: named.url }])
-      await page.goto(`${named.url}/account`)
-      await page.getByLabel('Name of the new passkey').fill('Laptop')
-      await page.getByRole('button', { name: 'Add a passkey' }).click()
-      await page.getByRole('cell', { name: 'Laptop' }).first().waitFor()
-      await page.context().clearCookies()
-      await page.goto(`${named.url}/sign-in?next=/account`)
-      await page.getByRole('button', { name: 'Sign in with a passkey' }).click()
-      await page.getByRole('heading', { name: 'Your account' }).waitFor()
-      // In place of a code, where a link has been the first factor.
-      await page.context().clearCookies()
-      const device = { address: '127.0.0.1', agent: 'test' }
-      const half = { person: person.id, means: 'link', complete: false }
-      const pending = await beginSession(named.console.parts.db, half, device, Date.now())
-      await page.context().addCookies([{ name: 'sluice-session', value: pending, url: named.url }])
-      await page.goto(`${named.url}/sign-in/second?next=/account`)
-      await page.getByRole('button', { name: 'Use a passkey' }).click()
-      await page.getByRole('button', { name: 'Remove Laptop' }).click()
-      await page.getByText('The passkey is removed.').waitFor()
-      await page.getByRole('button', { name: 'Sign out' }).click()
-      await page.getByRole('button', { name: 'Sign in with a passkey' }).click()
-      await page.getByText('This passkey is not known here.').waitFor()
-      assert.deepEqual(complaints, [])
-    } finally {
-      await close()
-      await named.close()
-    }
-  })
+  for (const look of SCRIPTED)
+    test(`${nameOf(look)}: a passkey is added, signs in without a mail, and is removed`, async () => {
+      // A passkey belongs to a name, so this console is at localhost.
+      const named = await startConsole(gateway, { at: 'localhost' })
+      const person = await named.person('ada@example.com')
+      const { page, complaints, close } = await open(browser, `${named.url}/healthz`, look)
+      try {
+        const devtools = await page.context().newCDPSession(page)
+        await devtools.send('WebAuthn.enable')
+        await devtools.send('WebAuthn.addVirtualAuthenticator', {
+          options: {
+            ...{ protocol: 'ctap2', transport: 'internal', hasResidentKey: true },
+            ...{ hasUserVerification: true, isUserVerified: true },
+          },
+        })
+        const value = person.cookies.get('sluice-session')!
+        await page.context().addCookies([{ name: 'sluice-session', value, url: named.url }])
+        await page.goto(`${named.url}/account`)
+        await page.getByLabel('Name of the new passkey').fill('Laptop')
+        await page.getByRole('button', { name: 'Add a passkey' }).click()
+        await page.getByRole('cell', { name: 'Laptop' }).first().waitFor()
+        await page.context().clearCookies()
+        await page.goto(`${named.url}/sign-in?next=/account`)
+        await page.getByRole('button', { name: 'Sign in with a passkey' }).click()
+        await page.getByRole('heading', { name: 'Your account' }).waitFor()
+        // In place of a code, where a link has been the first factor.
+        await page.context().clearCookies()
+        const device = { address: '127.0.0.1', agent: 'test' }
+        const half = { person: person.id, means: 'link', complete: false }
+        const pending = await beginSession(named.console.parts.db, half, device, Date.now())
+        await page.context().addCookies([{ name: 'sluice-session', value: pending, url: named.url }])
+        await page.goto(`${named.url}/sign-in/second?next=/account`)
+        await page.getByRole('button', { name: 'Use a passkey' }).click()
+        await page.getByRole('button', { name: 'Remove Laptop' }).click()
+        await page.getByText('The passkey is removed.').waitFor()
+        await page.getByRole('button', { name: 'Sign out' }).click()
+        await page.getByRole('button', { name: 'Sign in with a passkey' }).click()
+        await page.getByText('This passkey is not known here.').waitFor()
+        assert.deepEqual(complaints, [])
+      } finally {
+        await close()
+        await named.close()
+      }
+    })
 })
