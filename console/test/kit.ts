@@ -62,28 +62,33 @@ async function emptyDatabase(): Promise<string> {
   return Object.assign(new URL(server), { pathname: name }).href
 }
 
+/** Where a gateway is, for a console. */
+type GatewayPlace = { url: string; gateway: { adminAddress?: string | undefined } }
+
+/** console.yaml of a console at `url`. @param yaml further lines */
+export const consoleYaml = (
+  { gateway, url: api }: GatewayPlace,
+  { url, database, yaml }: { url: string; database: string; yaml: string },
+): string => `listen: 127.0.0.1:${new URL(url).port}
+url: ${url}
+database: "${database}"
+gateway: { admin: "${gateway.adminAddress}", api: "${api}/v1", token: ${CUSTOMERS}, staff_token: ${STAFF} }
+${yaml}`
+
 /** @param yaml further lines of console.yaml. @param at the name in its address */
 export async function startConsole(
-  gateway: { url: string; gateway: { adminAddress?: string | undefined } },
+  gateway: GatewayPlace,
   {
     yaml = '',
     database,
     at = '127.0.0.1',
+    port,
     ...overrides
-  }: Overrides & { yaml?: string; database?: string; at?: string } = {},
+  }: Overrides & { yaml?: string; database?: string; at?: string; port?: number } = {},
 ): Promise<TestConsole> {
-  const port = await freePort()
-  const url = `http://${at}:${port}`
+  const url = `http://${at}:${port ?? (await freePort())}`
   database ??= await emptyDatabase()
-  const config = parseConfig(
-    `listen: 127.0.0.1:${port}
-url: ${url}
-database: "${database}"
-gateway:
-  { admin: "${gateway.gateway.adminAddress}", api: "${gateway.url}/v1", token: ${CUSTOMERS}, staff_token: ${STAFF} }
-${yaml}`,
-    'console.yaml',
-  )
+  const config = parseConfig(consoleYaml(gateway, { url, database, yaml }), 'console.yaml')
   const mails: Mail[] = []
   const lines: string[] = []
   const keep = (one: Mail) => void mails.push(one)

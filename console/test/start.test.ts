@@ -1,8 +1,6 @@
 /** `npm run console` as an operator types it: what it prints, how it ends, what it says of a wrong file. */
 import assert from 'node:assert/strict'
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
@@ -10,21 +8,10 @@ import { defaultYaml, startGateway } from '../../test/e2e/harness.ts'
 import { eventually } from '../../test/eventually.ts'
 import { freePort } from '../../test/ports.ts'
 import { Visitor } from './kit.ts'
+import { runConsole } from './program.ts'
 
-const ROOT = join(import.meta.dirname, '../..')
 const folder = mkdtempSync(join(tmpdir(), 'sluice-console-'))
 after(() => rmSync(folder, { recursive: true, force: true }))
-
-function start(...args: string[]) {
-  const { NODE_OPTIONS: _, NODE_TEST_CONTEXT: __, ...env } = process.env
-  const script = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
-    .scripts.console.split(' ')
-    .slice(1)
-  const child = spawn(script[0], [...script.slice(1), ...args], { cwd: ROOT, env, stdio: ['ignore', 'pipe', 'pipe'] })
-  let said = ''
-  for (const stream of [child.stdout, child.stderr]) stream.on('data', data => (said += data))
-  return { child, said: () => said, ended: once(child, 'close').then(([code]) => code as number) }
-}
 
 test('with the local token of a gateway nothing else is needed: a link, an organization, a key', async () => {
   const token = join(folder, 'admin-token')
@@ -44,7 +31,7 @@ gateway: { admin: "${gateway.gateway.adminAddress}", api: "${gateway.url}/v1", t
 first_organization: { id: maple, name: Maple, plan: beta }
 `,
   )
-  const running = start('--config', file)
+  const running = runConsole('--config', file)
   try {
     await eventually(() => running.said().includes(`console on ${url}`), running.said)
     const link = /\/first\/\S+/.exec(running.said())![0]
@@ -57,13 +44,13 @@ first_organization: { id: maple, name: Maple, plan: beta }
     await visitor.send('/account', '/sign-out')
     await visitor.send('/sign-in', '/sign-in', { email: 'ada@example.com' })
     await eventually(() => /mail to ada@example\.com: Sign in to Sluice/.test(running.said()))
-    const second = start('--config', file)
+    const second = runConsole('--config', file)
     assert.equal(await second.ended, 1)
     assert.match(second.said(), /another process has the address: change listen in console\.yaml/)
     running.child.kill('SIGTERM')
     assert.equal(await running.ended, 0)
     // There is staff now: no further link.
-    const again = start('--config', file)
+    const again = runConsole('--config', file)
     await eventually(() => again.said().includes('console on'))
     assert.ok(!again.said().includes('/first/'))
     again.child.kill('SIGINT')
@@ -77,13 +64,13 @@ first_organization: { id: maple, name: Maple, plan: beta }
 test('a wrong file is refused with place and cure, and checked without a start', async () => {
   const file = join(folder, 'wrong.yaml')
   writeFileSync(file, 'gateway: { token_file: ./t }\nsignup: everybody\n')
-  const wrong = start('--config', file)
+  const wrong = runConsole('--config', file)
   assert.equal(await wrong.ended, 1)
   assert.match(wrong.said(), /wrong\.yaml:2:9 {2}signup is "everybody"; write one of invite, waitlist, open/)
-  const checked = start('--check')
+  const checked = runConsole('--check')
   assert.equal(await checked.ended, 0)
   assert.match(checked.said(), /the configuration is fine/)
-  const help = start('--help')
+  const help = runConsole('--help')
   assert.equal(await help.ended, 0)
   assert.match(help.said(), /npm run console/)
 })

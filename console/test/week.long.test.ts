@@ -1,46 +1,105 @@
 /**
- * A week in the life of a customer, in a real Chromium: invited, a key, an agent that meets its limit, the next day,
- * paid, tier 2, the key replaced, a member who comes and leaves, the account deleted. The clocks of gateway and console
- * go on by a day between the days, and every page is looked at on both widths.
+ * The first minutes and a week in the life of a customer, in a real Chromium. `npm run console` prints a link; whoever
+ * opens it makes a key, reads a streamed reply, and invites a customer, who does the same. Then the week: an agent that
+ * meets its limit, the next day, paid, tier 2, the key replaced, a member who comes and leaves, the account deleted.
+ * The clocks of gateway and console go on by a day between the days, and every page is looked at on its width.
  */
 import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import OpenAI from 'openai'
-import type { BrowserContextOptions, Page } from 'playwright-core'
+import type { Page } from 'playwright-core'
 import { launch, open, skip } from '../../test/admin/browser.ts'
 import { ShiftedClock } from '../../test/e2e/harness.ts'
 import { eventually } from '../../test/eventually.ts'
+import { freePort } from '../../test/ports.ts'
 import { sendNotices } from '../notices/outbox.ts'
 import { readSpendNotices } from '../notices/spend.ts'
 import { fitsItsWidth } from './axe.ts'
-import { gatewayForConsole, startConsole } from './kit.ts'
+import { begin, firstLink, makeKey, signInByMail, streamOf } from './first-minutes.ts'
+import { consoleYaml, gatewayForConsole, startConsole } from './kit.ts'
+import { type Look, nameOf, STORIES } from './looks.ts'
+import { runConsole } from './program.ts'
 import { deliver, StripeStandIn, signatureOf } from './stripe-stand-in.ts'
 
 const DAY = 86_400_000
+/** What a console does by itself, another one does not before that. */
+const AFTER_LEASES_MS = 600_000
 const ADA = 'ada@example.com'
 const BEN = 'ben@example.com'
 
-for (const [how, look] of [
-  ['light, with scripts', { colorScheme: 'light' }],
-  ['dark, without scripts', { colorScheme: 'dark', javaScriptEnabled: false }],
-] as const)
-  test(`a week in the life of a customer: ${how}`, { skip }, t => week(t, look))
+for (const look of STORIES)
+  test(`from the printed link to the end of a week: ${nameOf(look)}`, { skip }, t => week(t, look))
 
-async function week(t: TestContext, look: BrowserContextOptions): Promise<void> {
+async function week(t: TestContext, look: Look): Promise<void> {
   const clock = new ShiftedClock()
   const gateway = await gatewayForConsole({ clock })
   t.after(() => gateway.close())
   const stripe = await StripeStandIn.start()
   t.after(() => stripe.close())
-  const c = await startConsole(gateway, {
-    now: () => clock.now(),
-    // Tier 1 was given, and not paid for: it stays until what counts is the basis of another one.
-    yaml: `plan: tier1\ntiers: on\n${stripe.yaml()}`,
-  })
-  t.after(() => c.close())
   const browser = await launch()
   t.after(() => browser.close())
-  const staff = await c.person('staff@example.com', { staff: true })
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-week-'))
+  t.after(() => rmSync(folder, { recursive: true, force: true }))
+  const port = await freePort()
+  const url = `http://127.0.0.1:${port}`
+  // Tier 1 was given, and not paid for: it stays until what counts is the basis of another one.
+  const yaml = `first_organization: { id: maple, name: Maple, plan: beta }\nplan: tier1\ntiers: on\n${stripe.yaml()}`
+  const database = `sqlite:${join(folder, 'console.db')}`
+  const fits = (page: Page, what: string) => fitsItsWidth(page, what)
+
+  // The first minutes: what an operator types, and what it prints.
+  const file = join(folder, 'console.yaml')
+  writeFileSync(file, consoleYaml(gateway, { url, database, yaml }))
+  const program = runConsole('--config', file)
+  t.after(() => program.child.kill('SIGKILL'))
+  await eventually(() => program.said().includes(`console on ${url}`), program.said, 300_000)
+  const operator = await open(browser, firstLink(program.said()), look)
+  await begin(operator.page, 'olga@example.com', 'Olga')
+  await operator.page.getByRole('heading', { name: 'Maple' }).waitFor()
+  await streamOf((await makeKey(operator.page, 'my laptop')).example)
+  await operator.page.getByRole('link', { name: 'I have it' }).click()
+  await operator.page.getByRole('link', { name: 'my laptop' }).waitFor()
+  await operator.page.goto(`${url}/staff/people`)
+  await operator.page.getByLabel('Address', { exact: true }).fill(ADA)
+  await operator.page.getByRole('button', { name: 'Invite', exact: true }).click()
+  await operator.page.getByText('The invitation is on its way.').waitFor()
+  assert.deepEqual(operator.complaints, [])
+  await operator.close()
+
+  // The customer's: invited, an organization, a key, a streamed reply. Without a mail server, mails are printed.
+  const printed = (subject: string) => async () => {
+    const title = `mail to ${ADA}: ${subject}`
+    await eventually(() => program.said().includes(title), program.said)
+    return program.said().slice(program.said().indexOf(title))
+  }
+  const ada = await open(browser, /http\S+/.exec(await printed('You are invited to')())![0], look)
+  const { page } = ada
+  await signInByMail(page, ADA, printed('Sign in to'))
+  await page.getByLabel('Its name').fill('Birch')
+  await page.getByRole('button', { name: 'Open it' }).click()
+  await page.getByText('Your organization is ready.').waitFor()
+  await fits(page, 'the overview')
+  const home = new URL(page.url()).pathname
+  const id = home.split('/').at(-1)!
+  const { secret: first, example } = await makeKey(page, 'agent')
+  await streamOf(example)
+  // A request that names no length holds more than this while it runs, so the limit comes after the first reply.
+  await page.getByRole('link', { name: 'I have it' }).click()
+  await page.getByRole('link', { name: 'agent' }).click()
+  await page.getByText('Models and limits', { exact: true }).click()
+  await page.getByLabel('Spend a day, USD').fill('0.01')
+  await page.getByRole('button', { name: 'Save' }).click()
+  await page.getByText('The key is changed.').waitFor()
+
+  // The week needs a console whose clock a test moves. It takes over, and Ada stays signed in.
+  program.child.kill('SIGTERM')
+  assert.equal(await program.ended, 0, program.said())
+  clock.shift += AFTER_LEASES_MS
+  const c = await startConsole(gateway, { yaml, database, port, now: () => clock.now() })
+  t.after(() => c.close())
 
   /** Waits for a mail. @returns the latest of this subject */
   const mailTo = async (email: string, subject: RegExp, from = 0) => {
@@ -61,20 +120,9 @@ async function week(t: TestContext, look: BrowserContextOptions): Promise<void> 
     await askAndSignIn(opened.page, email)
     return opened
   }
-  const askAndSignIn = async (page: Page, email: string) => {
+  const askAndSignIn = (page: Page, email: string) => {
     const from = c.mails.length
-    await page.getByLabel('Your address').fill(email)
-    await page.getByRole('button', { name: 'Send me a link' }).click()
-    await page.getByRole('heading', { name: 'Look into your mail' }).waitFor()
-    const { text } = await mailTo(email, /^Sign in to/, from)
-    await page.goto(/http\S+/.exec(text)![0])
-    await page.getByRole('button', { name: 'Sign in', exact: true }).click()
-  }
-  const fits = async (page: Page, what: string) => {
-    for (const width of [390, 1440]) {
-      await page.setViewportSize({ width, height: 900 })
-      await fitsItsWidth(page, what)
-    }
+    return signInByMail(page, email, async () => (await mailTo(email, /^Sign in to/, from)).text)
   }
   /** An agent that works on until it is refused. @returns how many replies it got, and the refusal */
   const work = async (secret: string) => {
@@ -95,28 +143,7 @@ async function week(t: TestContext, look: BrowserContextOptions): Promise<void> 
     (await fetch(`${gateway.url}/v1/models`, { headers: { authorization: `Bearer ${secret}` } })).status
   const secretOn = async (page: Page) => (await page.locator('#secret').textContent())!
 
-  // Monday: invited, an organization, a key.
-  await staff.send('/staff/people', '/staff/invite', { email: ADA })
-  await mailTo(ADA, /^You are invited to/)
-  const ada = await signIn(ADA)
-  const { page } = ada
-  await page.getByLabel('Its name').fill('Birch')
-  await page.getByRole('button', { name: 'Open it' }).click()
-  await page.getByText('Your organization is ready.').waitFor()
-  await fits(page, 'the overview')
-  const home = new URL(page.url()).pathname
-  const id = home.split('/').at(-1)!
-  await page.getByRole('link', { name: 'Make a key' }).first().click()
-  await page.getByLabel('Label').fill('agent')
-  await page.getByText('Models and limits').click()
-  await page.getByLabel('Spend a day, USD').fill('0.01')
-  await page.getByRole('button', { name: 'Make the key' }).click()
-  await page.getByRole('heading', { name: 'Your new key' }).waitFor()
-  await fits(page, 'the page of the secret')
-  const first = await secretOn(page)
-  await eventually(async () => (await worksNow(first)) === 200)
-
-  // Its agent meets the limit; on the next day it works again, and meets it again. Each day has its mail.
+  // Monday. Its agent meets the limit; on the next day it works again, and meets it again. Each day has its mail.
   for (const day of ['Monday', 'Tuesday']) {
     const from = c.mails.length
     const { replies, refusal } = await work(first)
