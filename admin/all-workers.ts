@@ -15,8 +15,10 @@ import { sumOfImpacts, sumOfIncidents } from './incidents.ts'
 import { type Peer, within } from './peer.ts'
 import { type ExchangeRecord, RecentExchanges } from './recent.ts'
 import type { AdminOptions, RouteRequest } from './server.ts'
+import { sumOfShedding } from './shedding.ts'
 import {
   type ChainFigures,
+  CLOSED_TO_NAMED,
   type Durations,
   type Figures,
   type Live,
@@ -390,6 +392,7 @@ export class AllWorkers implements Shown {
       today: this.#today.row(this.#clock.now()),
       incidents: sumOfIncidents(figures.map(({ incidents }) => incidents)),
       impacts: sumOfImpacts(figures.map(({ impacts }) => impacts)),
+      shedding: sumOfShedding(figures.map(({ shedding }) => shedding)),
       recent,
     }
   }
@@ -527,6 +530,7 @@ function sumOfBackends(lists: readonly Snapshot['backends'][]): Snapshot['backen
       breaker: WORST[Math.max(...same.map(({ breaker }) => WORST.indexOf(breaker)))]!,
       out: latestOut(same),
       closedTo: Math.max(...same.map(({ closedTo }) => closedTo)),
+      closedToFirst: [...new Set(same.flatMap(({ closedToFirst }) => closedToFirst))].slice(0, CLOSED_TO_NAMED),
       errorRate: Math.max(...same.map(({ errorRate }) => errorRate)),
     }),
   )

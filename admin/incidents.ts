@@ -94,7 +94,7 @@ export class Incidents {
       lastId: id,
       hits: new Map(),
     }))
-    incident.fault = outcome !== 'refused' || code === 'capacity_exceeded' || passedOver.length > 0
+    incident.fault = outcome !== 'refused' || isTheServices(status, code) || passedOver.length > 0
     incident.status = status
     incident.lastId = id
     incident.count++
@@ -128,6 +128,9 @@ export class Incidents {
     else this.#backends.delete(backend)
   }
 }
+
+/** Whether a refusal says that the gateway itself cannot serve: load is shed, or the platform is full. */
+const isTheServices = (status: number, code: string) => status >= 500 || code === 'capacity_exceeded'
 
 /** The running incident of this key, else a new one. */
 function begun<T extends { last: number }>(

@@ -522,7 +522,7 @@ export class Metrics {
       'sluice_backend_closed_organizations',
       'gauge',
       'Organizations to which a backend is closed because of faults or pauses that they met themselves.',
-      b => b.closedTo,
+      b => b.closedTo.length,
       'worker',
     )
     const state = 'sluice_backend_breaker_state'

@@ -13,6 +13,7 @@ import type { Impact, Incident, Incidents } from './incidents.ts'
 import type { Metrics } from './metrics.ts'
 import { quantilesOf } from './quantiles.ts'
 import type { ExchangeRecord, RecentExchanges } from './recent.ts'
+import { Shedding, type SheddingRow } from './shedding.ts'
 import { ledgerDay, Today, type TodayRow } from './today.ts'
 import type { UseByKey } from './usage.ts'
 import type { ConfigState, GatewayFacts, GatewayView, Readiness } from './view.ts'
@@ -60,6 +61,8 @@ export interface Snapshot {
   incidents: Incident[]
   /** Of the backends that were left out, or that failed, in the last minutes. */
   impacts: Impact[]
+  /** Null while no load is shed, nor was in the last minute. */
+  shedding: SheddingRow | null
   /** Exchanges that ended since the last snapshot; in the first snapshot of a page, all that are kept. */
   recent: ExchangeRecord[]
 }
@@ -114,7 +117,7 @@ export interface LinkFigures extends Omit<LinkRow, 'share' | 'micros'> {
 
 /** What a snapshot has of one process. */
 export interface Figures
-  extends Pick<Snapshot, 'config' | 'backends' | 'providers' | 'retries' | 'incidents' | 'impacts'> {
+  extends Pick<Snapshot, 'config' | 'backends' | 'providers' | 'retries' | 'incidents' | 'impacts' | 'shedding'> {
   live: Pick<Snapshot['live'], 'exchanges' | 'streams' | 'connections' | 'rss' | 'heap'>
   chains: ChainFigures[]
 }
@@ -150,16 +153,24 @@ export interface BackendRow {
   /** Public ids of the models it serves. */
   models: string[]
   breaker: 'closed' | 'open' | 'half-open'
-  /** Why it is left out, for whom and until when; null while it is not. */
+  /**
+   * Why it is left out, for whom and until when. Where it is so for some organizations alone: since the first of them
+   * met it, and until the last one may send again. Null while it is not.
+   */
   out: Omit<PassedOver, 'backend'> | null
   /** Organizations to which it is closed because of what they met themselves. */
   closedTo: number
+  /** The first of them. */
+  closedToFirst: string[]
   errorRate: number
   inFlight: number
   attempts: number
   failures: number
   attemptsTotal: number
 }
+
+/** Of the organizations that a backend is closed to, so many are named. */
+export const CLOSED_TO_NAMED = 3
 
 const TAKEN = [0.5, 0.99] as const
 /**
@@ -203,6 +214,7 @@ export class Snapshots implements Shown {
   #accounts: Accounts = { rows: [], total: 0, failed: false }
   #ready: Ready = { ok: true, reason: '', since: 0 }
   readonly #today: Today
+  readonly #shedding = new Shedding()
   #queriedAt = Number.NEGATIVE_INFINITY
   #asking = false
 
@@ -252,6 +264,7 @@ export class Snapshots implements Shown {
     this.#live = this.#figures(clock.now(), seconds)
     this.history.add(this.#live)
     this.#today.ended(this.#live.at, this.#live.refused * seconds, this.durations.ttfb)
+    this.#shedding.saw(this.#view.shedding.shed, this.#live.at)
     return this.#live
   }
 
@@ -309,10 +322,11 @@ export class Snapshots implements Shown {
     }
   }
 
-  #incidents(): Pick<Snapshot, 'incidents' | 'impacts'> {
+  #incidents(): Pick<Snapshot, 'incidents' | 'impacts' | 'shedding'> {
     const now = this.#view.clock.now()
     const { incidents } = this.#sources
-    return { incidents: incidents.causes(now), impacts: incidents.impacts(now) }
+    const shedding = this.#shedding.row(now, this.#view.current.config.platform)
+    return { incidents: incidents.causes(now), impacts: incidents.impacts(now), shedding }
   }
 
   /** The snapshot for a new page: with all exchanges that are kept. */
@@ -443,7 +457,8 @@ export class Snapshots implements Shown {
           models: [model.id],
           breaker: now?.breaker ?? 'closed',
           out: now?.out ? { ...now.out.reason, scope: now.out.scope, until: clock.now() + now.out.forMs } : null,
-          closedTo: now?.closedTo ?? 0,
+          closedTo: now?.closedTo.length ?? 0,
+          closedToFirst: now?.closedTo.slice(0, CLOSED_TO_NAMED) ?? [],
           errorRate: round(now?.errorRate ?? 0),
           inFlight: now?.inFlight ?? 0,
           attempts: round(this.#rate(`attempts ${id}`, now?.attempts ?? 0, seconds)),

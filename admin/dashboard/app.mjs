@@ -22,7 +22,7 @@ const charts = new Charts(at('charts'), history)
 const chains = new Chains(at('chains'))
 const backends = new Backends(at('backends'))
 const accounts = new Accounts(at('accounts'), at('accounts-find'))
-const overview = new Overview(at('now'), at('wrong'))
+const overview = new Overview(at('now'), at('wrong'), history)
 const exchanges = new Exchanges({
   table: at('exchanges-table'),
   filter: at('exchanges-filter'),

@@ -108,9 +108,14 @@ export function moment(at) {
   return `${of.year}-${of.month}-${of.day} ${clock(at)}`
 }
 
+/** `acme, other and 3 more`. @param all how many there are, of which `some` are known */
+export function names(some, all) {
+  const more = all - some.length
+  return `${some.join(', ')}${more > 0 ? ` and ${count(more)} more` : ''}`
+}
+
 /** `acme 30, other 8 and 3 more`: whom an incident hits. */
 export function hits({ organizations, affected }, shown = 3) {
   const named = organizations.slice(0, shown).map(([id, n]) => `${id || 'no account'} ${count(n)}`)
-  const more = affected - named.length
-  return `${named.join(', ')}${more > 0 ? ` and ${count(more)} more` : ''}`
+  return names(named, affected)
 }

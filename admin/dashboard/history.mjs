@@ -60,6 +60,17 @@ export class History {
     this.#size = Math.min(HOUR, this.#size + 1)
   }
 
+  /** Of a series of rates, how many it is in the last `seconds`. */
+  count(name, seconds) {
+    const [times, rates] = this.window([name], seconds)
+    const from = times.at(-1) - seconds
+    return times.reduce((sum, at, i) => {
+      // Of the first point, and of one after a gap, the second before it is meant.
+      const since = i > 0 && rates[i - 1] !== null ? times[i - 1] : at - 1
+      return at > from ? sum + (rates[i] ?? 0) * (at - since) : sum
+    }, 0)
+  }
+
   /**
    * The last `seconds` of some series as uPlot takes them: times first, null for gaps. Seconds of which no point came,
    * because the gateway was away, are a gap, too.

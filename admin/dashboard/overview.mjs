@@ -4,6 +4,8 @@ import { clock, count, hits, ms, percent, shortClock, span, usd } from './format
 
 /** A fault within this time goes on, milliseconds; older ones are shown until they are over (admin/incidents.ts). */
 const NOW_MS = 60_000
+/** Seconds of which the share of failures is told: an incident is over when so long nothing has failed. */
+const LATELY = 300
 /** So many incidents are shown. */
 const SHOWN = 8
 /** And so many organizations of each. */
@@ -18,7 +20,10 @@ export class Overview {
   #table
   #none = h('p', { class: 'muted' })
 
-  constructor(now, wrong) {
+  #history
+
+  constructor(now, wrong, history) {
+    this.#history = history
     const tile = name => {
       const [value, note] = [h('b'), h('small', { class: 'line' })]
       return { value, note, nodes: h('div', {}, h('dt', {}, name), h('dd', {}, value, note)) }
@@ -49,7 +54,7 @@ export class Overview {
 
   show(snapshot) {
     const { at, incidents, today } = snapshot
-    const [kind, word, words] = verdict(snapshot)
+    const [kind, word, words] = verdict(snapshot, this.#failedLately())
     text(this.#badge, word)
     attribute(this.#badge, 'class', `badge ${kind}`)
     text(this.#words, words)
@@ -61,6 +66,15 @@ export class Overview {
       this.#none,
       incidents.length === 0 ? 'Nothing in the last five minutes.' : more > 0 ? `And ${more} causes more.` : '',
     )
+  }
+
+  /** `164 of 233 requests failed in the last five minutes (70 %)`; '' when none did. */
+  #failedLately() {
+    const of = name => Math.round(this.#history.count(name, LATELY))
+    const failed = of('failed')
+    const all = failed + of('ok') + of('refused') + of('gone')
+    if (failed === 0) return ''
+    return `. ${count(failed)} of ${count(all)} requests failed in the last five minutes (${percent(failed / all)})`
   }
 
   #day({ since, ledger, countedSince, refused, ttfb99 }) {
@@ -87,17 +101,21 @@ export class Overview {
   }
 }
 
-/** Whether the gateway is well: [kind, word, sentence]. */
-function verdict({ at, ready, config, backends, incidents }) {
+/** Whether the gateway is well: [kind, word, sentence]. @param lately how many requests failed, in words */
+function verdict({ at, ready, config, backends, incidents }, lately) {
   if (!ready.ok) return ['bad', 'Not ready', `since ${clock(ready.since)}: ${ready.reason}`]
   const faults = incidents.filter(({ fault }) => fault)
   const [worst] = faults.filter(({ last }) => at - last < NOW_MS)
   if (worst) {
     const others = faults.length > 1 ? `, and ${faults.length - 1} more` : ''
-    return ['bad', 'Failing', `${causeWords(worst)} since ${clock(worst.since)}${others}`]
+    return ['bad', 'Failing', `${causeWords(worst)} since ${clock(worst.since)}${others}${lately}`]
   }
   if (faults.length > 0)
-    return ['warn', 'Recovering', `no request has failed since ${clock(Math.max(...faults.map(({ last }) => last)))}`]
+    return [
+      'warn',
+      'Recovering',
+      `nothing has failed since ${clock(Math.max(...faults.map(({ last }) => last)))}${lately}`,
+    ]
   const out = backends.filter(({ breaker }) => breaker !== 'closed')
   if (out.length > 0) return ['warn', 'Degraded', `${out.length} of ${backends.length} backends are left out`]
   if (config.refused) return ['warn', 'Healthy', 'but the file as it is now would not load']

@@ -1,9 +1,15 @@
 /** The state of the gateway itself: the line at the top, what needs attention, and the configuration that serves. */
 import { attribute, h, text } from './dom.mjs'
-import { bytes, clock, count, hits, moment, span } from './format.mjs'
+import { bytes, clock, count, hits, moment, ms, names, span } from './format.mjs'
 
 /** So many backends that are left out have an alert each. */
 const SHOWN = 5
+/** From this share of requests without an answer on, a backend to which requests are sent has an alert. */
+const FAILS = 0.1
+/** An alert of what has ended stays for this long, milliseconds. */
+const NOW_MS = 60_000
+/** Load that was shed within this time is shed still, milliseconds. */
+const SHEDS_MS = 10_000
 
 export class State {
   #facts
@@ -21,18 +27,19 @@ export class State {
     this.#configuration = configuration
   }
 
-  show({ at, gateway, config, live, ready, backends, impacts }) {
+  show(snapshot) {
+    const { at, gateway, config, live } = snapshot
     const workers = gateway.workers === 1 ? '' : ` · ${gateway.workers} workers`
     text(
       this.#facts,
       `${gateway.address} · ${gateway.version} · ${gateway.listener}, ${gateway.store} · up ${span(at - gateway.startedAt)} · ${bytes(live.rss)}${workers}`,
     )
     attribute(this.#facts, 'title', `Node ${gateway.node}, process ${gateway.pid}`)
-    this.#showAlerts({ at, config, ready, backends, impacts })
+    this.#showAlerts(snapshot)
     this.#showConfig(at, config)
   }
 
-  #showAlerts({ at, config, ready, backends, impacts }) {
+  #showAlerts({ at, config, ready, backends, impacts, incidents, shedding }) {
     const alerts = []
     if (!ready.ok) alerts.push(['bad', 'Not ready', `since ${clock(ready.since)}: ${ready.reason}`])
     if (config.refused) {
@@ -44,13 +51,27 @@ export class State {
         `at ${clock(config.refused.at)}: ${place(errors[0])} ${errors[0].message}${more}. The former configuration serves.`,
       ])
     }
+    if (shedding) alerts.push(shed(shedding, at))
+    for (const full of incidents.filter(
+      one => one.code === 'capacity_exceeded' && one.backend === '' && at - one.last < NOW_MS,
+    ))
+      alerts.push([
+        'bad',
+        'At capacity',
+        `since ${clock(full.since)}, until exchanges end: as many run as platform.max_concurrent_requests allows. ${of(full.count, 'request')} refused, the last at ${clock(full.last)}: ${hits(full)}.`,
+      ])
     const out = backends.filter(({ breaker, closedTo }) => breaker !== 'closed' || closedTo > 0)
     for (const backend of out.slice(0, SHOWN)) {
       const impact = impacts.find(one => one.backend === backend.id)
-      const whom = backend.breaker !== 'closed' ? '' : ` for ${of(backend.closedTo, 'organization')}`
+      const whom = backend.breaker !== 'closed' ? '' : ` for ${names(backend.closedToFirst, backend.closedTo)}`
       const words = [reasonOf(backend.out, at), harmOf(impact)].filter(Boolean).join(' ')
       alerts.push([impact?.wrong > 0 ? 'bad' : 'warn', `Left out${whom}: ${backend.id}`, words])
     }
+    // A breaker opens for a second at first, and may be closed again before anybody has looked.
+    for (const impact of impacts
+      .filter(one => fails(one, at) && !out.some(({ id }) => id === one.backend))
+      .slice(0, SHOWN))
+      alerts.push(['bad', `Fails: ${impact.backend}`, harmOf(impact)])
     if (out.length > SHOWN) alerts.push(['warn', 'Left out', `and ${of(out.length - SHOWN, 'backend')} more`])
     if (config.pending.length > 0) alerts.push(['warn', 'Needs a restart', `${config.pending.join(', ')} changed`])
     const shown = JSON.stringify(alerts)
@@ -102,6 +123,25 @@ export function reasonOf(out, at) {
   const met = out.why === 'pause' ? 'the provider asked for a pause with' : 'it failed with'
   return `since ${clock(out.since)}, ${until}: ${met} ${out.code.replaceAll('_', ' ')} at ${out.requestId}.`
 }
+
+/** [kind, title, words]: `since 10:17:03, because the event loop is late by its own work, until …`. */
+function shed({ since, last, lag, in_flight, overload_delay: delay, max_concurrent_requests: most }, at) {
+  const ended = at - last >= SHEDS_MS
+  const tense = ended ? 'was' : 'is'
+  const why =
+    lag > 0
+      ? `the event loop ${tense} late by its own work`
+      : `more than ${count(1.25 * most)} exchanges ${ended ? 'ran' : 'run'}`
+  const until = ended ? clock(last) : lag > 0 ? `it is late by less than ${ms(delay / 20)}` : 'some of them end'
+  const refused = `${of(lag + in_flight, 'request')} got 503 at once, before their keys were read.`
+  return [
+    ended ? 'warn' : 'bad',
+    ended ? 'Load was shed' : 'Sheds load',
+    `since ${clock(since)}, because ${why}, until ${until}. ${refused}`,
+  ]
+}
+
+const fails = ({ all, wrong, last }, at) => wrong >= FAILS * all && wrong > 0 && at - last < NOW_MS
 
 /** `Of 40 requests for it since 10:16:50, 38 got no answer: acme 30, other 8.` */
 function harmOf(impact) {

@@ -353,9 +353,12 @@ export class Breaker {
     return states.includes('open') ? 'open' : states.includes('half-open') ? 'half-open' : 'closed'
   }
 
-  /** Why it is left out and for how long still, for whom `state` means; undefined while it is not. */
+  /**
+   * Why it is left out and for how long still, for whom `state` means; where that is nobody, for those of `closedTo`.
+   * Undefined while it is not.
+   */
   out(now: number): { scope: Scope; reason: LeftOut; forMs: number } | undefined {
-    if (this.state(now) === 'closed') return undefined
+    if (this.state(now) === 'closed') return this.#outForSome(now)
     const caller = this.#severalCall(now) ? '' : (this.#caller ?? '')
     const forMs = this.outFor(now, caller)
     const own = this.#own.peek(caller)
@@ -364,11 +367,21 @@ export class Breaker {
     return this.#reason && { scope: 'all', reason: this.#reason, forMs }
   }
 
-  /** How many organizations it is closed to at the moment because of their own faults and pauses. */
-  closedTo(now: number): number {
-    let n = 0
-    for (const own of this.#own.values()) if (own.state(now) === 'open' || now < own.pausedUntil) n++
-    return n
+  /** Why it is left out for the first of those of `closedTo`, and for how long for the last of them. */
+  #outForSome(now: number): { scope: Scope; reason: LeftOut; forMs: number } | undefined {
+    let first: LeftOut | undefined
+    let forMs = 0
+    for (const own of this.#own.values()) {
+      if (!isClosed(own, now)) continue
+      forMs = Math.max(forMs, own.pausedUntil - now, own.outFor(now))
+      if (own.reason && (!first || own.reason.since < first.since)) first = own.reason
+    }
+    return first && { scope: 'organization', reason: first, forMs }
+  }
+
+  /** The organizations that it is closed to at the moment because of their own faults and pauses. */
+  closedTo(now: number): string[] {
+    return [...this.#own.entries()].filter(([, own]) => isClosed(own, now)).map(([organization]) => organization)
   }
 
   /** All failures so far, those of no account left out. */
@@ -386,6 +399,9 @@ export class Breaker {
     return this.#all.errorRate
   }
 }
+
+/** Whether it is closed to this organization because of what it met itself. */
+const isClosed = (own: Own, now: number) => own.state(now) === 'open' || now < own.pausedUntil
 
 /** A request that began at `began` was served: a pause of another organization that runs since before is its own. */
 function disproves(paused: Own, now: number, began: number): void {

@@ -13,10 +13,10 @@ export interface BackendHealth {
   id: string
   /** For all organizations; where only one uses it, for that one. */
   breaker: CircuitState
-  /** Why it is left out, and for how long still; undefined while it is not. */
+  /** Why it is left out, for all or for those of `closedTo`, and for how long still; undefined while it is not. */
   out: { scope: Scope; reason: LeftOut; forMs: number } | undefined
-  /** Organizations to which it is closed because of what they met themselves. */
-  closedTo: number
+  /** Ids of the organizations to which it is closed because of what they met themselves. */
+  closedTo: readonly string[]
   /** Share of failures in the breaker's window, 0 to 1. */
   errorRate: number
   /** Attempts that are running. */

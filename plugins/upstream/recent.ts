@@ -51,6 +51,11 @@ export class Recent<T> {
     yield* this.#old.values()
   }
 
+  *entries(): Iterable<[key: string, entry: T]> {
+    yield* this.#young
+    yield* this.#old
+  }
+
   #age(now: number): void {
     this.#old = this.#young
     this.#young = new Map()

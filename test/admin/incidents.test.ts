@@ -46,6 +46,22 @@ test('an incident: since when, how often, whom it hits most; a fault comes befor
   assert.deepEqual(more, [])
 })
 
+/** A gateway that shed load answered 503, and its dashboard called it healthy. */
+test('what is refused because the gateway cannot serve is a fault', () => {
+  const incidents = new Incidents()
+  incidents.saw(refused({ status: 503, code: 'route_capacity' }), 0)
+  incidents.saw(refused({ status: 429, code: 'capacity_exceeded' }), 0)
+  incidents.saw(refused({ status: 429, code: 'rate_limit_exceeded' }), 0)
+  assert.deepEqual(
+    incidents.causes(0).map(({ code, fault }) => [code, fault]),
+    [
+      ['route_capacity', true],
+      ['capacity_exceeded', true],
+      ['rate_limit_exceeded', false],
+    ],
+  )
+})
+
 test('it is over after five quiet minutes; what comes later is another one', () => {
   const incidents = new Incidents()
   incidents.saw(failed(), 0)

@@ -260,6 +260,28 @@ test('what one organization meets never closes a backend to another one', () => 
   )
 })
 
+/** It was not told, so that the dashboard said neither since when nor why an organization was refused. */
+test('where it is closed to some organizations alone, it tells why since the first of them and until the last', () => {
+  const breaker = new Breaker(OPTIONS)
+  const meets = (now: number, organization: string, requestId: string) => {
+    breaker.succeeded(now, 'well', now)
+    for (let i = 0; i < OPTIONS.failures + 1; i++)
+      if (breaker.failed(now, organization, 'organization'))
+        breaker.leftOut(now, organization, 'organization', {
+          ...{ why: 'failures', code: 'upstream_server_error', requestId, since: now },
+        })
+  }
+  breaker.tryEnter(0, 'well')
+  breaker.tryEnter(0, 'a')
+  assert.deepEqual([breaker.closedTo(0), breaker.out(0)], [[], undefined])
+  meets(0, 'a', 'req_a')
+  meets(400, 'b', 'req_b')
+  assert.deepEqual([breaker.state(500), breaker.closedTo(500)], ['closed', ['a', 'b']])
+  const out = breaker.out(500)!
+  assert.deepEqual([out.scope, out.reason.requestId, out.reason.since, out.forMs], ['organization', 'req_a', 0, 900])
+  assert.deepEqual([breaker.closedTo(1000), breaker.out(1000)!.reason.requestId], [['b'], 'req_b'])
+})
+
 test('the longest pause that was asked for counts, for the client longer than it is kept, and the next one begins anew', () => {
   const breaker = new Breaker(OPTIONS)
   breaker.pause(1000, 'a', 90_000, 'capacity')
