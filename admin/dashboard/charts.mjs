@@ -9,6 +9,11 @@ import uPlot from './uplot.mjs'
 
 const perSecond = value => (value === null ? '–' : `${rate(value)}/s`)
 
+/** Steps of an axis of whole things: with halves among them, two lines had one label. */
+export const WHOLE = [1, 2, 5]
+  .flatMap(step => Array.from({ length: 8 }, (_, i) => step * 10 ** i))
+  .sort((a, b) => a - b)
+
 const CHARTS = [
   {
     title: 'Requests',
@@ -26,6 +31,7 @@ const CHARTS = [
     note: 'as exchanges end',
     format: perSecond,
     axis: count,
+    incrs: WHOLE,
     series: [
       ['input', 'in', 'blue'],
       ['output', 'out', 'violet'],
@@ -35,7 +41,7 @@ const CHARTS = [
     title: 'Open',
     format: value => (value === null ? '–' : count(value)),
     axis: count,
-    incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000],
+    incrs: WHOLE,
     series: [
       ['streams', 'streams', 'green'],
       ['exchanges', 'exchanges', 'blue'],

@@ -131,6 +131,8 @@ function incidentRow(incident) {
   const whom = h('td')
   const last = h('td', { class: 'wide' })
   const link = h('a')
+  // A phone has no room for the last column.
+  const cause = h('a', {}, incident.code.replaceAll('_', ' '))
   const ago = h('small', { class: 'line' })
   last.append(link, ago)
   let named = ''
@@ -141,7 +143,8 @@ function incidentRow(incident) {
       'th',
       { scope: 'row' },
       badge,
-      ` ${incident.code.replaceAll('_', ' ')}`,
+      ' ',
+      cause,
       incident.backend ? h('small', { class: 'line' }, incident.backend) : null,
     ),
     since,
@@ -161,7 +164,7 @@ function incidentRow(incident) {
         whom.replaceChildren(...who(now))
       }
       text(link, now.lastId)
-      attribute(link, 'href', `#/${encodeURIComponent(now.lastId)}`)
+      for (const one of [link, cause]) attribute(one, 'href', `#/${encodeURIComponent(now.lastId)}`)
       text(ago, `${span(now.at - now.last)} ago`)
     },
   }

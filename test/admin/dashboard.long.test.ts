@@ -245,6 +245,13 @@ test('a chart draws what was measured: a second alone is a dot, and the time bef
       alone({ data: [[1, 2, 3, 4, 5], [7, null, 5, 6, null]] }, 1))`),
     [0],
   )
+  // Two lines of the axis of tokens had the label 1.
+  assert.deepEqual(
+    await page.evaluate(
+      `import('/dashboard/charts.mjs').then(({ WHOLE }) => [WHOLE.slice(0, 4), WHOLE.every(Number.isInteger)])`,
+    ),
+    [[1, 2, 5, 10], true],
+  )
   assert.deepEqual(complaints, [])
   await close()
 })
@@ -515,6 +522,13 @@ test('a phone of 390 px scrolls down only', { skip }, async () => {
       return new Set([...range.getClientRects()].map(rect => Math.round(rect.top))).size > 1 ? [time.textContent] : []
     })`)
   assert.deepEqual(wrapped, [])
+  // The last request of what goes wrong could not be opened: its column is not there on a phone.
+  await page.locator('#wrong tbody th a', { hasText: 'model not found' }).tap()
+  await page.locator('.timeline dd .bad', { hasText: 'model_not_found' }).waitFor()
+  // Rows of a chain that is folded, or alone in its column, were kept free below it.
+  const gaps = await page.evaluate(`[...document.querySelectorAll('.chain')].slice(1).map(chain =>
+      Math.round(chain.getBoundingClientRect().top - chain.previousElementSibling.getBoundingClientRect().bottom))`)
+  assert.deepEqual([...new Set(gaps as number[])], [12])
   assert.ok((await page.locator('.limits li:visible').count()) > 3)
   await close()
 })
