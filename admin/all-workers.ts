@@ -98,7 +98,7 @@ export class AllWorkers implements Shown {
     this.#clock = clock
     this.#startedAt = clock.now()
     this.#tickedAt = clock.mono()
-    this.#today = new Today(now => this.#askAny('today', now), this.#startedAt)
+    this.#today = new Today((since, until) => this.#askAny('today', since, until), this.#startedAt)
     const own = (name: string, type: 'counter' | 'gauge', help: string, read: (worker: number) => number) => {
       const values = () =>
         this.#numbers().map(worker => ({ metricName: name, labels: { worker: String(worker) }, value: read(worker) }))

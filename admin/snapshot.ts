@@ -224,7 +224,7 @@ export class Snapshots implements Shown {
     this.#reader = new AccountReader(sources.view.store, sources.use)
     this.#loop.enable()
     this.#tickMono = sources.view.clock.mono()
-    this.#today = new Today(now => ledgerDay(sources.view.store, now), sources.view.clock.now())
+    this.#today = new Today((since, until) => ledgerDay(sources.view.store, since, until), sources.view.clock.now())
     this.#live = this.tick()
   }
 

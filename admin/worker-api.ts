@@ -94,8 +94,8 @@ export function workerApi(sources: WorkerSources) {
       const found = ids.flatMap(id => (Object.hasOwn(all, id) ? [all[id]!] : []))
       return reader.rows(found, api.now())
     },
-    /** What the ledger has of the UTC day. Rejects when the store does not answer. */
-    today: (now: number) => ledgerDay(api.store, now),
+    /** What the ledger has of whole hours. Rejects when the store does not answer. */
+    today: (since: number, until: number) => ledgerDay(api.store, since, until),
     route: (question: RouteRequest) => sources.route(question),
     usersOf: (names: Names): Promise<{ users: NameUsers[] } | { fault: string }> =>
       sources.usersOf(names).then(

@@ -16,6 +16,8 @@ export class Overview {
   #words = h('span')
   #about = h('small')
   #tiles
+  #models = share('Model')
+  #organizations = share('Organization', id => `/dashboard/accounts.html#/${encodeURIComponent(id)}`)
   #rows
   #table
   #none = h('p', { class: 'muted' })
@@ -25,8 +27,8 @@ export class Overview {
   constructor(now, wrong, history) {
     this.#history = history
     const tile = name => {
-      const [value, note] = [h('b'), h('small', { class: 'line' })]
-      return { value, note, nodes: h('div', {}, h('dt', {}, name), h('dd', {}, value, note)) }
+      const [value, note, before] = [h('b'), h('small', { class: 'line' }), h('small', { class: 'line' })]
+      return { value, note, before, nodes: h('div', {}, h('dt', {}, name), h('dd', {}, value, note, before)) }
     }
     this.#tiles = {
       requests: tile('Requests'),
@@ -39,6 +41,7 @@ export class Overview {
       h('p', { class: 'verdict', role: 'status' }, this.#badge, ' ', this.#words),
       h('h3', {}, 'Today ', this.#about),
       h('dl', { class: 'tiles' }, ...Object.values(this.#tiles).map(({ nodes }) => nodes)),
+      h('div', { class: 'shares' }, this.#models.node, this.#organizations.node),
     )
     const { node, body } = table('Table of what goes wrong', [
       ['what', ''],
@@ -77,7 +80,7 @@ export class Overview {
     return `. ${count(failed)} of ${count(all)} requests failed in the last five minutes (${percent(failed / all)})`
   }
 
-  #day({ since, ledger, countedSince, refused, ttfb99 }) {
+  #day({ since, ledger, before, countedSince, refused, ttfb99 }) {
     const { requests, tokens, revenue, failed, ttfb } = this.#tiles
     text(this.#about, `the UTC day, since ${shortClock(since)}, by the ledger`)
     // Of a day in which the gateway was started, it has the times of its own life only.
@@ -96,8 +99,70 @@ export class Overview {
       tell(requests, '–', wrong)
       for (const one of [tokens, revenue, failed]) tell(one, '–', 'the ledger is not read yet')
     }
+    const former = before?.ledger.requests > 0 ? before.ledger : null
+    const yesterday = figure => (former ? `yesterday ${figure(former)} until ${shortClock(before.until)}` : '')
+    text(
+      requests.before,
+      yesterday(sum => count(sum.requests)),
+    )
+    text(
+      tokens.before,
+      yesterday(sum => count(sum.input + sum.output)),
+    )
+    text(
+      revenue.before,
+      yesterday(sum => usd(sum.cost)),
+    )
+    text(
+      failed.before,
+      yesterday(sum => percent(sum.failed / sum.requests)),
+    )
+    this.#models.show(ledger?.models ?? [])
+    this.#organizations.show(ledger?.organizations ?? [])
     attribute(failed.value, 'class', ledger?.failed > 0 ? 'bad' : null)
     tell(ttfb, ms(ttfb99), `of this gateway${counted}`)
+  }
+}
+
+/** Those that bring most of the day: { node, show(sums) }. @param linkOf where more is told of one */
+function share(title, linkOf) {
+  const head = [
+    [title, ''],
+    ['requests', 'n'],
+    ['tokens', 'n wide'],
+    ['revenue', 'n'],
+    ['failed', 'n'],
+  ]
+  const body = h('tbody')
+  const node = h(
+    'table',
+    {},
+    h('thead', {}, h('tr', {}, ...head.map(([name, kind]) => h('th', { scope: 'col', class: kind }, name)))),
+    body,
+  )
+  const rows = new Rows(
+    body,
+    ({ name }) => name,
+    ({ name }) => {
+      const cells = head.slice(1).map(([, kind]) => h('td', { class: kind }))
+      const words = name || '–'
+      const link = linkOf && name ? h('a', { href: linkOf(name) }, words) : words
+      return {
+        node: h('tr', {}, h('th', { scope: 'row' }, link), ...cells),
+        update({ requests, input, output, cost, failed }) {
+          const figures = [count(requests), count(input + output), usd(cost), percent(failed / requests)]
+          for (const [i, figure] of figures.entries()) text(cells[i], figure)
+          attribute(cells.at(-1), 'class', failed > 0 ? 'n bad' : 'n')
+        },
+      }
+    },
+  )
+  return {
+    node,
+    show(sums) {
+      node.hidden = sums.length === 0
+      rows.show(sums)
+    },
   }
 }
 

@@ -100,6 +100,12 @@ test('what one opens it for stands first: is it well, what fails, for whom, and 
     assert.match((await tile('Revenue').textContent()) ?? '', /^\$0\.0\d*[1-9]/)
     assert.equal(await tile('Failed').textContent(), '0')
     await tile('First byte, p99').filter({ hasText: /ms/ }).waitFor()
+    // Which models and organizations bring it. (There was no yesterday.)
+    const shares = await page.locator('.shares tbody tr').allTextContents()
+    assert.match(shares[0]!, /^eb1-preview1\d+\$0\.0\d+0 %$/)
+    assert.match(shares[1]!, /^acme1\d+\$0\.0\d+0 %$/)
+    assert.equal(await page.locator('.shares a').getAttribute('href'), '/dashboard/accounts.html#/acme')
+    assert.doesNotMatch((await page.locator('.tiles').textContent()) ?? '', /yesterday/)
 
     // Its only backend fails: since when, until when, why, and how many got no answer stands in the banner.
     for (let i = 0; i < 6; i++) await ask('[[sim: status 500]] x')

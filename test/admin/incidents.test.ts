@@ -6,7 +6,7 @@ import { type Ended, Incidents, sumOfImpacts, sumOfIncidents } from '../../admin
 import { ledgerDay, Today } from '../../admin/today.ts'
 import { UseByKey } from '../../admin/usage.ts'
 import type { PassedOver } from '../../core/plugin.ts'
-import type { Store } from '../../core/ports/store.ts'
+import type { Store, UsageSum } from '../../core/ports/store.ts'
 import { startGateway } from '../e2e/harness.ts'
 
 const exchange = (more: Partial<Ended> = {}): Ended => ({
@@ -122,32 +122,43 @@ const DAY = 86_400_000
 const NOON = 20_000 * DAY + DAY / 2
 
 test('the day begins at midnight UTC; times and refusals are counted since then, or since the start', async () => {
-  const days = [{ requests: 7, input: 1, output: 2, cost: 3, failed: 1 }]
-  let reads = 0
-  const today = new Today(async () => {
-    reads++
-    return days[0]
+  const sum = { requests: 7, input: 1, output: 2, cost: 3, failed: 1 }
+  const day = { ...sum, models: [], organizations: [] }
+  const reads: [since: number, until: number][] = []
+  const today = new Today(async (...hours) => {
+    reads.push(hours)
+    return day
   }, NOON)
   let mono = 0
   const ask = (now: number) => today.ask(now, () => mono)
   assert.deepEqual(today.row(NOON), {
-    ...{ since: NOON - DAY / 2, ledger: null, countedSince: NOON, refused: 0, ttfb99: null },
+    ...{ since: NOON - DAY / 2, ledger: null, before: null, countedSince: NOON, refused: 0, ttfb99: null },
   })
   // Counts of `Quantiles`: a hundred replies, of which two took an octave longer.
   const counts = Array.from({ length: 40 }, (_, i) => ({ 12: 98, 24: 2 })[i] ?? 0)
   today.ended(NOON, 3, counts)
   await ask(NOON)
   await ask(NOON)
-  assert.equal(reads, 1, 'the ledger is not read again at once')
+  const midnight = NOON - DAY / 2
+  const hour = DAY / 24
+  // The day before as far as today will be when the running hour ends; and what is settled is read once an hour.
+  const both = [
+    [midnight, NOON + hour],
+    [midnight - DAY, NOON + hour - DAY],
+  ]
+  assert.deepEqual(reads, both, 'the ledger is not read again at once')
   mono = 5000
   await ask(NOON)
-  assert.equal(reads, 2)
+  assert.deepEqual(reads, [...both, both[0]])
   const row = today.row(NOON)
-  assert.deepEqual([row.ledger, row.refused], [days[0], 3])
+  assert.deepEqual([row.ledger, row.refused, row.before], [day, 3, { until: NOON + hour - DAY, ledger: sum }])
+  mono = 10_000
+  await ask(NOON + hour)
+  assert.equal(today.row(NOON + hour).before!.until, NOON + 2 * hour - DAY)
   assert.ok(Math.abs(row.ttfb99! - 0.01 * 2 ** (24.5 / 12)) < 1e-9, `${row.ttfb99}`)
   const tomorrow = NOON + DAY / 2
   assert.deepEqual(today.row(tomorrow), {
-    ...{ since: tomorrow, ledger: null, countedSince: tomorrow, refused: 0, ttfb99: null },
+    ...{ since: tomorrow, ledger: null, before: null, countedSince: tomorrow, refused: 0, ttfb99: null },
   })
 })
 
@@ -157,19 +168,19 @@ test('a ledger that takes long is read as much less often; one that is out is no
   let out = false
   const today = new Today(async () => {
     reads++
-    mono += 1000
+    mono += 500
     if (out) throw new Error('out')
-    return { requests: 1, input: 0, output: 0, cost: 0, failed: 0 }
+    return { requests: 1, input: 0, output: 0, cost: 0, failed: 0, models: [], organizations: [] }
   }, NOON)
   const ask = () => today.ask(NOON, () => mono)
   await ask()
   mono = 50_999
   await ask()
-  assert.equal(reads, 1)
+  assert.equal(reads, 2, 'the day and the day before')
   out = true
   mono = 51_000
   await ask()
-  assert.deepEqual([reads, today.row(NOON).ledger], [2, null])
+  assert.deepEqual([reads, today.row(NOON).ledger], [3, null])
 })
 
 test('the day by the ledger has what was booked, with what failed', async () => {
@@ -181,15 +192,48 @@ test('the day by the ledger has what was booked, with what failed', async () => 
     await ask('[[sim: status 500]] x')
     const rows = await g.ledger()
     const sum = (of: (row: (typeof rows)[number]) => number) => rows.reduce((all, row) => all + of(row), 0)
-    assert.deepEqual(await ledgerDay(g.gateway.store, rows.at(-1)!.time), {
+    const midnight = Math.floor(rows.at(-1)!.time / DAY) * DAY
+    const all = {
       ...{ requests: 2, failed: 1, cost: sum(row => row.cost) },
       ...{ input: sum(row => row.input), output: sum(row => row.output) },
+    }
+    assert.deepEqual(await ledgerDay(g.gateway.store, midnight, midnight + DAY), {
+      ...all,
+      models: [{ name: 'eb1-preview', ...all }],
+      organizations: [{ name: 'acme', ...all }],
     })
     assert.ok(sum(row => row.cost) > 0)
-    assert.equal((await ledgerDay(g.gateway.store, rows.at(-1)!.time + DAY)).requests, 0)
+    assert.equal((await ledgerDay(g.gateway.store, midnight + DAY, midnight + 2 * DAY)).requests, 0)
   } finally {
     await g.close()
   }
+})
+
+test('models and organizations that bring most come first; of too many organizations none is told', async () => {
+  const sumsOf = (organizations: number) => ({
+    async *usage() {
+      for (let i = 0; i < organizations; i++)
+        yield [
+          {
+            organization: `o${i}`,
+            model: `m${i % 7}`,
+            requests: 1,
+            input: 1,
+            output: 2,
+            cost: i,
+            outcome: 'completed',
+          },
+        ] as UsageSum[]
+    },
+  })
+  const few = await ledgerDay(sumsOf(100), 0, DAY)
+  assert.deepEqual(
+    few.organizations!.map(({ name }) => name),
+    ['o99', 'o98', 'o97', 'o96', 'o95'],
+  )
+  assert.deepEqual([few.models.length, few.models[0]!.name, few.requests], [5, 'm1', 100])
+  const many = await ledgerDay(sumsOf(10_001), 0, DAY)
+  assert.deepEqual([many.organizations, many.models.length, many.requests], [null, 5, 10_001])
 })
 
 test('an organization and its keys agree, also while the store takes its time', async () => {
