@@ -71,7 +71,11 @@ export class State {
     for (const impact of impacts
       .filter(one => fails(one, at) && !out.some(({ id }) => id === one.backend))
       .slice(0, SHOWN))
-      alerts.push(['bad', `Fails: ${impact.backend}`, harmOf(impact)])
+      alerts.push([
+        'bad',
+        `Fails: ${impact.backend}`,
+        [causeOf(incidents, impact), harmOf(impact)].filter(Boolean).join(' '),
+      ])
     if (out.length > SHOWN) alerts.push(['warn', 'Left out', `and ${of(out.length - SHOWN, 'backend')} more`])
     if (config.pending.length > 0) alerts.push(['warn', 'Needs a restart', `${config.pending.join(', ')} changed`])
     const shown = JSON.stringify(alerts)
@@ -139,6 +143,12 @@ function shed({ since, last, lag, in_flight, overload_delay: delay, max_concurre
     ended ? 'Load was shed' : 'Sheds load',
     `since ${clock(since)}, because ${why}, until ${until}. ${refused}`,
   ]
+}
+
+/** `with upstream server error, the last at req_….` */
+function causeOf(incidents, { backend }) {
+  const found = incidents.find(one => one.backend === backend)
+  return found ? `with ${found.code.replaceAll('_', ' ')}, the last at ${found.lastId}.` : ''
 }
 
 const fails = ({ all, wrong, last }, at) => wrong >= FAILS * all && wrong > 0 && at - last < NOW_MS
