@@ -31,6 +31,7 @@ import {
   type Snapshot,
 } from './snapshot.ts'
 import { Today } from './today.ts'
+import type { Traced } from './troubles.ts'
 import type { Use } from './usage.ts'
 import type { GatewayFacts, Readiness } from './view.ts'
 import type { MetricJson, WorkerApi } from './worker-api.ts'
@@ -363,11 +364,18 @@ export class AllWorkers implements Shown {
     return { rows, total: Math.max(total, knownBy.size), failed: false }
   }
 
-  async recorded(id: string): Promise<ExchangeRecord | undefined> {
-    const kept = this.#recent.find(id)
-    if (kept) return kept
-    const found = await this.#ask('recorded', () => [id])
-    return [...found.values()].find(record => record !== null) ?? undefined
+  /** The worker that has it answers: nobody waits for one that hangs. Of one that has ended, what the page shows is left. */
+  async recorded(id: string): Promise<Traced | undefined> {
+    const asked = [...this.#workers.values()].map(async ({ peer }) => {
+      const found = await within(peer.call('recorded', id), ANSWER_MS)
+      if (!found) throw new Error('not there')
+      return found
+    })
+    const shown = () => {
+      const record = this.#recent.find(id)
+      return record && { ...record, alike: null }
+    }
+    return Promise.any(asked).catch(shown)
   }
 
   take(): Snapshot {

@@ -18,8 +18,9 @@ import {
 } from '../plugins/shared/slots.ts'
 import { Incidents } from './incidents.ts'
 import type { Metrics } from './metrics.ts'
-import { type ExchangeRecord, RecentExchanges, Taken } from './recent.ts'
+import { type ExchangeRecord, passedLimit, RecentExchanges, Taken, wentWrong } from './recent.ts'
 import type { SpendWatch } from './spend-watch.ts'
+import type { Troubles } from './troubles.ts'
 import { UseByKey } from './usage.ts'
 
 const NONE: readonly never[] = []
@@ -31,6 +32,7 @@ const MOST_NOTED = 100
 
 export class Observer {
   readonly recent = new RecentExchanges()
+  readonly troubles: Troubles
   readonly use = new UseByKey()
   readonly incidents = new Incidents()
   readonly #metrics: Metrics
@@ -40,13 +42,14 @@ export class Observer {
   #second = 0
   #refusals = 0
 
-  constructor(metrics: Metrics, spend: SpendWatch, log: Logger) {
+  constructor(metrics: Metrics, spend: SpendWatch, log: Logger, troubles: Troubles) {
     this.#metrics = metrics
     this.#spend = spend
     this.#log = log
+    this.troubles = troubles
   }
 
-  /** Whether a refusal at this moment gets a line and a record. The first line of a second says how many had none. */
+  /** Whether a refusal at this moment gets a line and a row on the dashboard. The first line of a second says how many had none. */
   #noted(now: number): boolean {
     const second = Math.floor(now / 1000)
     if (second !== this.#second) {
@@ -87,6 +90,7 @@ export class Observer {
       outcome,
       code: error?.code ?? '',
       param: param ?? '',
+      limit: passedLimit(error),
       durationMs,
       ttfbMs,
       input: billed?.input ?? 0,
@@ -112,6 +116,7 @@ export class Observer {
     if (error?.bound) this.#metrics.overBound(error.bound)
     if (caller) this.use.add(record.organization, record.key, record.input, record.output, record.cost)
     this.recent.add(record)
+    if (wentWrong(outcome) || last || record.passedOver.length > 0) this.troubles.add(record, x.incoming.tenant ?? '@')
     this.incidents.saw(record, record.at + durationMs)
     this.#log.info(
       {
@@ -144,35 +149,42 @@ export class Observer {
 
   /**
    * Records a request that was refused because of its head alone and never became an exchange. Of a flood of them, all
-   * are counted and some are logged and shown.
+   * are counted and can be traced, and some are logged and shown.
+   * @param tenant whose it was (core/engine/tenant.ts)
    */
-  refused(route: string, error: GatewayError, requestId: string, now: number): void {
+  refused(route: string, error: GatewayError, requestId: string, now: number, tenant: string): void {
     const { status, code } = error
     this.#metrics.refusedEarly(route, code)
-    const none = { backend: '', organization: '', failed: NONE, passedOver: NONE }
-    this.incidents.saw({ id: requestId, status, outcome: 'refused', code, ...none }, now)
-    if (!this.#noted(now)) return
-    this.recent.add({
+    const record: ExchangeRecord = {
+      seq: 0,
       id: requestId,
       at: now,
       route,
       model: '',
       unknownModel: '',
-      ...none,
+      backend: '',
+      organization: '',
       key: '',
       status,
       outcome: 'refused',
       code,
       param: '',
+      limit: null,
       durationMs: 0,
       ttfbMs: null,
       input: 0,
       output: 0,
       cost: 0,
+      failed: NONE,
+      passedOver: NONE,
       slowedMs: 0,
       taken: null,
       timeline: null,
-    })
+    }
+    this.incidents.saw(record, now)
+    this.troubles.add(record, tenant)
+    if (!this.#noted(now)) return
+    this.recent.add(record)
     this.#log.info({ request_id: requestId, route, status, outcome: 'refused', code, duration_ms: 0 }, 'exchange')
   }
 }

@@ -1,5 +1,6 @@
 /** The last exchanges, for the dashboard: facts about them, never a body, a header or a key. */
 
+import type { GatewayError } from '../core/canon/errors.ts'
 import type { UpstreamFault } from '../core/canon/upstream-fault.ts'
 import type { TimelineEntry } from '../core/engine/timeline.ts'
 import type { FailedAttempt, PassedOver } from '../core/plugin.ts'
@@ -30,6 +31,8 @@ export interface ExchangeRecord {
   code: string
   /** The member or header at fault, '' when none is named. */
   param: string
+  /** The limit that refused it. */
+  limit: PassedLimit | null
   durationMs: number
   ttfbMs: number | null
   /** Billed tokens; 0 when nothing is. */
@@ -47,6 +50,22 @@ export interface ExchangeRecord {
   taken: Taken | null
   /** When each hook ran, for sampled exchanges; null for the others. */
   timeline: readonly TimelineEntry[] | null
+}
+
+/** A limit that a refused exchange would have passed. */
+export interface PassedLimit {
+  dimension: string
+  /** null where the refusal names none. */
+  capacity: number | null
+  /** `org`, `user` or `platform`; '' where the refusal does not say. */
+  scope: string
+}
+
+export function passedLimit(error: Pick<GatewayError, 'details' | 'headers'> | undefined): PassedLimit | null {
+  const { dimension, limit } = error?.details ?? {}
+  if (typeof dimension !== 'string') return null
+  const capacity = typeof limit === 'number' ? limit : null
+  return { dimension, capacity, scope: error!.headers?.['x-ratelimit-scope'] ?? '' }
 }
 
 /**
@@ -81,23 +100,20 @@ export interface TakenJson {
 
 /**
  * How many of the last exchanges are kept, and how many of the last that went wrong. The second list is there because a
- * busy gateway ends a hundred exchanges in a moment.
+ * busy gateway ends a hundred exchanges in a moment. Neither is for long: `Troubles` is.
  */
 export const KEPT = 100
 
 export class RecentExchanges {
   readonly #all: ExchangeRecord[] = []
-  readonly #wrong: ExchangeRecord[] = []
+  readonly #wrong = new FairList()
   #seq = 0
 
   add(record: Omit<ExchangeRecord, 'seq'>): void {
     const numbered = record as ExchangeRecord
     numbered.seq = ++this.#seq
     this.#all[this.#seq % KEPT] = numbered
-    if (wentWrong(record.outcome)) {
-      if (this.#wrong.length === KEPT) this.#wrong.shift()
-      this.#wrong.push(numbered)
-    }
+    if (wentWrong(record.outcome)) this.#wrong.add(numbered)
   }
 
   /** `seq` of the last record. */
@@ -108,16 +124,55 @@ export class RecentExchanges {
   /** The record of a request id, if it is still kept. */
   find(id: string): ExchangeRecord | undefined {
     const isIt = (record: ExchangeRecord | undefined) => record?.id === id
-    return this.#all.find(isIt) ?? this.#wrong.find(isIt)
+    return this.#all.find(isIt) ?? [...this.#wrong].find(isIt)
   }
 
   /** The kept records with a number above `seq`, oldest first. */
   since(seq: number): ExchangeRecord[] {
-    const found = this.#wrong.filter(record => record.seq > seq)
+    const found = [...this.#wrong].filter(record => record.seq > seq)
     for (const record of this.#all) if (record && record.seq > seq && !wentWrong(record.outcome)) found.push(record)
     return found.sort((a, b) => a.seq - b.seq)
   }
 }
+
+/**
+ * The last records, of which whoever has most loses the oldest: an organization, and of clients without an account those
+ * with the same error. So a flood leaves the rows of others on the page. `admin/dashboard/exchanges.mjs` does the same.
+ */
+class FairList {
+  readonly #records = new Set<ExchangeRecord>()
+  readonly #counts = new Map<string, number>()
+
+  add(record: ExchangeRecord): void {
+    const owner = ownerOf(record)
+    this.#counts.set(owner, (this.#counts.get(owner) ?? 0) + 1)
+    this.#records.add(record)
+    if (this.#records.size > KEPT) this.#dropOne()
+  }
+
+  #dropOne(): void {
+    let crowd = ''
+    let most = 0
+    for (const [owner, count] of this.#counts) {
+      if (count <= most) continue
+      most = count
+      crowd = owner
+    }
+    for (const record of this.#records) {
+      if (ownerOf(record) !== crowd) continue
+      this.#records.delete(record)
+      break
+    }
+    if (most > 1) this.#counts.set(crowd, most - 1)
+    else this.#counts.delete(crowd)
+  }
+
+  [Symbol.iterator](): Iterator<ExchangeRecord> {
+    return this.#records.values()
+  }
+}
+
+const ownerOf = ({ organization, code }: ExchangeRecord) => organization || code
 
 export function wentWrong(outcome: string): boolean {
   return outcome === 'refused' || outcome === 'upstream_error' || outcome === 'gateway_error'

@@ -15,6 +15,7 @@ import { quantilesOf } from './quantiles.ts'
 import type { ExchangeRecord, RecentExchanges } from './recent.ts'
 import { Shedding, type SheddingRow } from './shedding.ts'
 import { ledgerDay, Today, type TodayRow } from './today.ts'
+import type { Traced, Troubles } from './troubles.ts'
 import type { UseByKey } from './usage.ts'
 import type { ConfigState, GatewayFacts, GatewayView, Readiness } from './view.ts'
 
@@ -31,7 +32,7 @@ export interface Shown {
   take(): Snapshot
   whole(snapshot: Snapshot): Snapshot
   find(text: string): Promise<Accounts>
-  recorded(id: string): ExchangeRecord | undefined | Promise<ExchangeRecord | undefined>
+  recorded(id: string): Traced | undefined | Promise<Traced | undefined>
 }
 
 /** Where the parts of a snapshot come from. */
@@ -39,6 +40,7 @@ export interface SnapshotSources {
   readonly view: GatewayView
   readonly metrics: Metrics
   readonly recent: RecentExchanges
+  readonly troubles: Troubles
   readonly use: UseByKey
   readonly incidents: Incidents
   /** Those of the file, and those of the store that have called. */
@@ -273,9 +275,12 @@ export class Snapshots implements Shown {
     return this.#reader.read({ organizations: this.#sources.organizations() }, text, this.#view.clock.now())
   }
 
-  /** The record of an exchange by its request id, if it is still kept. */
-  recorded(id: string): ExchangeRecord | undefined {
-    return this.#sources.recent.find(id)
+  /** What is still known of an exchange by its request id. */
+  recorded(id: string): Traced | undefined {
+    const { recent, troubles } = this.#sources
+    const whole = recent.find(id)
+    const trouble = troubles.find(id)
+    return whole ? { ...whole, alike: trouble?.alike ?? null } : trouble
   }
 
   /** A snapshot of everything since the last call. */

@@ -12,6 +12,7 @@ import type { ExchangeRecord, RecentExchanges } from './recent.ts'
 import type { RouteRequest } from './server.ts'
 import type { Durations, Figures, Live, Snapshots } from './snapshot.ts'
 import { ledgerDay } from './today.ts'
+import type { Traced } from './troubles.ts'
 import type { Use, UseByKey } from './usage.ts'
 import type { GatewayView } from './view.ts'
 
@@ -83,7 +84,7 @@ export function workerApi(sources: WorkerSources) {
     },
     /** The exchanges after the one with number `seq`. */
     recent: (seq: number): ExchangeRecord[] => recent.since(seq),
-    recorded: (id: string): ExchangeRecord | null => recent.find(id) ?? null,
+    recorded: (id: string): Traced | null => snapshots.recorded(id) ?? null,
     busiest: (find: string, most: number): Busiest => reader.busiest(sources.organizations(), find, most),
     /** What the keys of each organization used of this worker. */
     use: (ids: readonly string[]): Record<string, Record<string, Use>> =>

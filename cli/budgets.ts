@@ -2,6 +2,7 @@
  * The registry of budgets: whatever bounds what a tenant, a connection, a request or the process may hold or do. A new
  * bound is an entry here, beside its mechanism: /metrics, docs/security.md and the tests know it by that.
  */
+import { troublesBudget } from '../admin/troubles.ts'
 import { REQUEST_WORK, usedUpBudgets } from '../core/canon/work.ts'
 import { type Budget, counter, option, setting } from '../core/engine/budget.ts'
 import { longWork, loopSlices } from '../core/engine/loop-turn.ts'
@@ -169,6 +170,7 @@ export const budgets: readonly Budget[] = [
     usageBudget,
     receiptsBudget,
     readableBudget,
+    troublesBudget,
   ],
   ...ruled,
 ]

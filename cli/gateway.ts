@@ -10,6 +10,7 @@ import { Metrics } from '../admin/metrics.ts'
 import { Observer } from '../admin/observer.ts'
 import { type Admin, addressOf } from '../admin/server.ts'
 import { SpendWatch } from '../admin/spend-watch.ts'
+import { troublesOf } from '../admin/troubles.ts'
 import type { GatewayFacts, GatewayView } from '../admin/view.ts'
 import { type WorkerApi, workerApi } from '../admin/worker-api.ts'
 import type { ConfigError } from '../config/load.ts'
@@ -162,7 +163,7 @@ class RunningGateway implements Gateway {
     const shedding = new Shedding({ tenants, random, lag, lagClock })
     recentOf(this.#shared).pressed = () => shedding.limit > 0
     const spendWatch = new SpendWatch({ store: () => this.#store, clock, log })
-    const observer = new Observer(this.#metrics, spendWatch, log)
+    const observer = new Observer(this.#metrics, spendWatch, log, troublesOf(this.#shared))
     this.#options = options
     this.#clock = clock
     this.#current = current
@@ -189,7 +190,7 @@ class RunningGateway implements Gateway {
         if (caller) tenants.learn(x.incoming, caller.organization.id)
         observer.settled(x, settlement)
       },
-      onRefused: (route, error, id) => observer.refused(route, error, id, clock.now()),
+      onRefused: (route, error, id, incoming) => observer.refused(route, error, id, clock.now(), tenants.of(incoming)),
     })
   }
 

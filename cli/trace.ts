@@ -2,7 +2,8 @@
 import { createReadStream } from 'node:fs'
 import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
-import type { ExchangeRecord, TakenJson } from '../admin/recent.ts'
+import type { PassedLimit, TakenJson } from '../admin/recent.ts'
+import type { Alike, Traced } from '../admin/troubles.ts'
 import type { ErrorCode } from '../core/canon/errors.ts'
 import { type Dimension, isMoney } from '../core/canon/limits.ts'
 import { formatUsd } from '../core/canon/money.ts'
@@ -45,7 +46,7 @@ export interface Found {
   /** The lines with this request id, and those that say that one of its backends was left out then. */
   log: LogLine[]
   ledger: LedgerRow | null
-  memory: (Omit<ExchangeRecord, 'taken'> & { taken: TakenJson | null }) | null
+  memory: (Omit<Traced, 'taken'> & { taken: TakenJson | null }) | null
   missing: { log?: string; ledger?: string; memory?: string }
 }
 
@@ -178,6 +179,7 @@ export function inWords(found: Found): string {
     'outcome',
     [status || undefined, outcome, code && `(${code}${param ? ` at ${param}` : ''})`].filter(Boolean).join(' '),
   )
+  row('alike', memory?.alike ? alike(memory.alike) : undefined)
   row('route', memory?.route || line['route'] || ledger?.surface)
   const organization = memory?.organization || line['organization'] || ledger?.organization
   row('caller', organization && `${organization}, key ${memory?.key || line['key'] || ledger?.key_id}`)
@@ -189,6 +191,7 @@ export function inWords(found: Found): string {
   for (const text of backends(found, line)) row('backend', text)
   for (const over of memory?.passedOver ?? (line['passed_over'] as PassedOver[] | undefined) ?? [])
     row('backend', notAsked(over))
+  row('limit', memory?.limit ? passed(memory.limit) : undefined)
   const slowed = memory?.slowedMs || line['slowed_ms']
   row('slowed', slowed && `by ${ms(slowed)}, on purpose`)
   const taken = memory?.taken ?? detail?.taken
@@ -243,6 +246,19 @@ function notAsked({ backend, why, scope, code, requestId, since, until }: Passed
   const cause =
     why === 'pause' ? `it answered ${requestId} with ${code}` : `${requestId} and others before it failed with ${code}`
   return `${backend} was not asked: ${state} for ${whom} until ${clockOf(until)}, since ${cause} at ${clockOf(since)}`
+}
+
+/** `1 of 12,345 that differ in nothing but their times, from 2026-12-01T10:02:11Z to 11:40:00Z` */
+function alike({ count, first, last }: Alike): string {
+  const [from, to] = [first, last].map(time => `${new Date(time).toISOString().slice(0, 19)}Z`) as [string, string]
+  const until = to.slice(0, 10) === from.slice(0, 10) ? to.slice(11) : to
+  return `1 of ${count.toLocaleString('en')} of this caller that went the same way, from ${from} to ${until}`
+}
+
+/** `org: 5 requests, which refused it` */
+function passed({ scope, dimension, capacity }: PassedLimit): string {
+  const what = dimension.replaceAll('_', ' ')
+  return `${scope && `${scope}: `}${capacity === null ? '' : `${capacity} `}${what}, which refused it`
 }
 
 /** The time of day in UTC, to a tenth of a second. */

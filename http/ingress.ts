@@ -45,8 +45,8 @@ export interface IngressOptions extends Omit<ExchangeHost, 'onSettled'> {
   /** Counts messages that wait on a WebSocket (`SocketHost.hold`). Default: they are not counted. */
   hold?: SocketHost['hold']
   onSettled(x: RunningExchange, settlement: Settlement): void
-  /** Called for a refusal that never became an exchange, for metrics. `route` is '' when none matched. */
-  onRefused(route: string, error: GatewayError, requestId: string): void
+  /** Called for a refusal that never became an exchange. `route` is '' when none matched. */
+  onRefused(route: string, error: GatewayError, requestId: string, incoming: Incoming): void
 }
 
 /** A generation and the number of exchanges that run on it. */
@@ -293,7 +293,7 @@ export class Ingress {
     for (const [name, value] of Object.entries(error.headers ?? {})) headers.push([name, value])
     for (const [name, value] of Object.entries(retryHeaders(error))) headers.push([name, value])
     incoming.respond(error.status, this.#earlyHead(incoming, error.status, headers, chain), errorBody(form, error, id))
-    this.#options.onRefused(route, error, id)
+    this.#options.onRefused(route, error, id, incoming)
   }
 
   /** Resolves as soon as no exchange is running. */

@@ -8,6 +8,7 @@ import { clock, count, ms, usd } from './format.mjs'
 import { panel } from './timeline.mjs'
 
 const KEPT = 100
+const REQUEST_ID = /^req_[0-9A-Za-z]{24}$/
 const WRONG = new Set(['refused', 'upstream_error', 'gateway_error'])
 const KINDS = { completed: 'good', incomplete: 'good', replayed: 'good', refused: 'warn', client_gone: 'idle' }
 
@@ -56,7 +57,11 @@ export class Exchanges {
       ({ seq, id, detail }) => `${seq} ${id} ${detail ? 'detail' : ''}`,
       exchange => (exchange.detail ? this.#detail(exchange) : this.#row(exchange)),
     )
-    filter.addEventListener('input', () => this.draw(true))
+    filter.addEventListener('input', () => {
+      const id = filter.value.trim()
+      if (REQUEST_ID.test(id) && !this.#known(id)) void this.#look(id).then(() => this.draw(true))
+      else this.draw(true)
+    })
     wrongOnly.addEventListener('change', () => this.draw(true))
     hold.addEventListener('click', () => {
       attribute(hold, 'aria-pressed', hold.getAttribute('aria-pressed') !== 'true')
@@ -94,7 +99,7 @@ export class Exchanges {
         if (exchange.at >= list.at(-1).at) this.#forget()
       }
       list.push(exchange)
-      if (list.length > KEPT) list.shift()
+      if (list.length > KEPT) list.splice(list === this.#wrong ? oldestOfMost(list) : 0, 1)
     }
   }
 
@@ -144,14 +149,7 @@ export class Exchanges {
   async open(id) {
     this.#wrongOnly.checked = false
     this.#filter.value = id
-    const all = () => [...this.#all, ...this.#wrong].find(one => one.id === id)
-    let found = all()
-    if (!found) {
-      const answer = await ask(`/trace?id=${encodeURIComponent(id)}`).catch(() => null)
-      // The feed may have brought it meanwhile.
-      found = all() ?? (answer?.ok ? await answer.json() : undefined)
-      this.#looked = found && found !== all() ? [found] : []
-    }
+    const found = this.#known(id) ?? (await this.#look(id))
     this.#chosen = null
     this.draw(true)
     text(
@@ -163,6 +161,20 @@ export class Exchanges {
     if (found) this.#choose(found)
     this.#filter.scrollIntoView({ block: 'nearest' })
     this.#body.querySelector('.open')?.focus()
+  }
+
+  #known(id) {
+    return [...this.#all, ...this.#wrong].find(one => one.id === id)
+  }
+
+  /** Asks the gateway for one that is in neither list. */
+  async #look(id) {
+    const answer = await ask(`/trace?id=${encodeURIComponent(id)}`).catch(() => null)
+    const traced = answer?.ok ? await answer.json() : undefined
+    // The feed may have brought it meanwhile.
+    const found = this.#known(id)
+    this.#looked = traced && !found ? [{ seq: 0, ...traced }] : []
+    return found ?? this.#looked[0]
   }
 
   #detail(exchange) {
@@ -209,9 +221,9 @@ export class Exchanges {
         exchange.organization || '–',
         exchange.key ? h('small', { class: 'line' }, exchange.key) : null,
       ),
-      h('td', { class: 'n wide' }, exchange.input === 0 ? '–' : count(exchange.input)),
-      h('td', { class: 'n wide' }, exchange.output === 0 ? '–' : count(exchange.output)),
-      h('td', { class: 'n wide' }, exchange.cost === 0 ? '–' : usd(exchange.cost)),
+      h('td', { class: 'n wide' }, !exchange.input ? '–' : count(exchange.input)),
+      h('td', { class: 'n wide' }, !exchange.output ? '–' : count(exchange.output)),
+      h('td', { class: 'n wide' }, !exchange.cost ? '–' : usd(exchange.cost)),
       h('td', { class: 'n wide' }, ms(exchange.ttfbMs)),
       h('td', { class: 'n' }, ms(exchange.durationMs)),
     )
@@ -252,6 +264,15 @@ export class Exchanges {
       this.#choose(this.#chosen)
     }
   }
+}
+
+/** The place of the oldest row of whoever has most of them, as the gateway keeps them (admin/recent.ts). */
+function oldestOfMost(list) {
+  const owner = ({ organization, code }) => organization || code
+  const counts = new Map()
+  for (const one of list) counts.set(owner(one), (counts.get(owner(one)) ?? 0) + 1)
+  const most = Math.max(...counts.values())
+  return list.findIndex(one => counts.get(owner(one)) === most)
 }
 
 function hay(exchange) {

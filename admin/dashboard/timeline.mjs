@@ -39,9 +39,15 @@ export function panel(exchange, file) {
     ['backend', exchange.backend || '–'],
     ...(exchange.slowedMs > 0 ? [['slowed', `by ${ms(exchange.slowedMs)}, on purpose`]] : []),
     ['account', exchange.organization ? `${exchange.organization} / ${exchange.key}` : '–'],
-    ['tokens', `${count(exchange.input)} in, ${count(exchange.output)} out, ${usd(exchange.cost)}`],
+    ...passedLimit(exchange),
+    ...alike(exchange),
+    ...(exchange.input === null
+      ? []
+      : [['tokens', `${count(exchange.input)} in, ${count(exchange.output)} out, ${usd(exchange.cost)}`]]),
     ...taken(exchange),
-    ['time', `${ms(exchange.durationMs)}, first byte ${ms(exchange.ttfbMs)}`],
+    ...(exchange.durationMs === null
+      ? []
+      : [['time', `${ms(exchange.durationMs)}, first byte ${ms(exchange.ttfbMs)}`]]),
     ['in a shell', h('span', {}, h('code', {}, command), ' ', copyButton(command))],
   ]
   return h(
@@ -63,6 +69,23 @@ const wrong = ({ status, outcome }) => status >= 400 || outcome.endsWith('_error
 /** A path as a shell takes it. */
 function quoted(path) {
   return /^[\w./@+-]+$/.test(path) ? path : `'${path.replaceAll("'", `'\\''`)}'`
+}
+
+/** The limit that refused it. */
+function passedLimit({ limit }) {
+  if (!limit) return []
+  const { scope, dimension, capacity } = limit
+  const what = `${capacity === null ? '' : `${count(capacity)} `}${dimension.replaceAll('_', ' ')}, which refused it`
+  return [['limit', scope ? `${scope}: ${what}` : what]]
+}
+
+/** Of those that are kept together, what one was is known by what all were. */
+function alike({ alike: all }) {
+  if (!all) return []
+  const { count: many, first, last } = all
+  return [
+    ['alike', `1 of ${count(many)} of this caller that went the same way, from ${moment(first)} to ${moment(last)}`],
+  ]
 }
 
 /** What was reserved, and what each limit had left then. */

@@ -13,7 +13,7 @@ import { directoryOf } from '../../plugins/shared/directory.ts'
 export function adminSources(
   view: GatewayView,
   metrics: Metrics,
-  { recent, use, incidents }: Observer,
+  { recent, troubles, use, incidents }: Observer,
   route: WorkerSources['route'],
 ): WorkerSources {
   const { clock, store, current, shared, accounts, ready } = view
@@ -29,7 +29,7 @@ export function adminSources(
   const reader = new AccountReader(store, use)
   return {
     registry: metrics.registry,
-    snapshots: new Snapshots({ view, metrics, recent, use, incidents, organizations }),
+    snapshots: new Snapshots({ view, metrics, recent, troubles, use, incidents, organizations }),
     recent,
     use,
     reader,

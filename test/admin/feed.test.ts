@@ -122,6 +122,7 @@ test('the last hundred of all and the last hundred that went wrong are kept, in 
       outcome,
       code: '',
       param: '',
+      limit: null,
       durationMs: 0,
       ttfbMs: null,
       input: 0,

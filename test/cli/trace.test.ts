@@ -84,6 +84,9 @@ test('trace: outcome, backends, limits, tokens, bill and plugins of a request; e
     const unadmitted = await sluice('trace', refused, file, '--admin', admin)
     assert.match(unadmitted.out, /^outcome +400 refused \(unknown_parameter at tempreature\)$/m)
     assert.match(unadmitted.out, /^next +Remove the member/m)
+    assert.doesNotMatch(unadmitted.out, /^(alike|limit)/m)
+    for (let i = 0; i < 2; i++) await (await g.post('/v1/chat/completions', { ...body, tempreature: 1 })).text()
+    assert.match((await sluice('trace', refused, file, '--admin', admin)).out, /^alike +1 of 3 of this caller/m)
     assert.match(unadmitted.out, /^ +ledger +no row: it was not admitted/m)
   } finally {
     await g.close()
@@ -110,6 +113,39 @@ test('trace: outcome, backends, limits, tokens, bill and plugins of a request; e
     /nothing is known of req_\w+, which a gateway gave out at 20.*\n {2}log: no line has this id/,
   )
   for (const args of [[], ['nonsense', file]]) assert.equal((await sluice('trace', ...args)).code, 2)
+})
+
+test('trace: a refusal says by which limit, also when a flood of others has come since', async t => {
+  const dir = mkdtempSync(join(tmpdir(), 'sluice-trace-'))
+  t.after(() => rmSync(dir, { recursive: true }))
+  const file = join(dir, 'gateway.yaml')
+  const g = await startGateway({
+    yaml: url => {
+      const yaml = defaultYaml(url, { organization: '    limits: { requests_per_day: 1 }\n' })
+      writeFileSync(file, yaml)
+      return yaml
+    },
+  })
+  t.after(() => g.close())
+  const body = { model: 'eb1-preview', messages: [{ role: 'user', content: 'Hello' }] }
+  const ask = async (headers?: Record<string, string>) => {
+    const response = await g.post('/v1/chat/completions', body, headers)
+    await response.text()
+    return [response.status, response.headers.get('x-request-id')!] as const
+  }
+  assert.equal((await ask())[0], 200)
+  const [status, id] = await ask()
+  assert.equal(status, 429)
+  for (let i = 0; i < 250; i++) assert.equal((await ask({ authorization: 'Bearer sk-stranger' }))[0], 401)
+  const [, stranger] = await ask({ authorization: 'Bearer sk-stranger' })
+  await eventually(() => g.gateway.ingress.running.size === 0)
+  const { out } = await sluice('trace', id, file, '--admin', g.gateway.adminAddress!)
+  assert.match(out, /^outcome +429 refused \(requests_limit_exceeded\)$/m)
+  assert.match(out, /^limit +org: 1 requests, which refused it$/m)
+  assert.match(out, /^caller +acme, key key_test$/m)
+  const other = await sluice('trace', stranger, file, '--admin', g.gateway.adminAddress!)
+  assert.match(other.out, /^outcome +401 refused \(invalid_api_key\)$/m)
+  assert.match(other.out, /^alike +1 of 251 of this caller/m)
 })
 
 // With named tokens alone, which the page on the admin API recommends, trace was answered 401 and had no way to give a

@@ -143,7 +143,14 @@ test('[LIM-3] [BILL-4] workers share port, limits and ledger; one that is killed
     Array.from({ length: SLOTS }, () => ask(port, '[[sim: tokens 400; pace 100ms]] x', { stream: true })),
   )
   for (const { status } of streams) assert.equal(status, 200)
-  for (let i = 0; i < 6; i++) assert.equal((await ask(port, 'x')).status, 429)
+  const refused: string[] = []
+  for (let i = 0; i < 6; i++) {
+    const { status, headers } = await ask(port, 'x')
+    assert.equal(status, 429)
+    refused.push(`${headers['x-request-id']}`)
+  }
+  // Whichever it was, the one admin listener finds it.
+  for (const id of refused) assert.equal((await fetch(`http://127.0.0.1:${admin}/trace?id=${id}`)).status, 200)
 
   // The worker with most of them is killed outright.
   assert.equal(await metric(admin, 'sluice_open_streams'), SLOTS)
