@@ -229,7 +229,7 @@ export class Metrics {
 
   #expose(
     name: string,
-    type: 'counter' | 'gauge' | 'histogram',
+    type: 'counter' | 'gauge' | 'histogram' | 'summary',
     help: string,
     read: () => Values | Promise<Values>,
     aggregator?: Aggregator,
@@ -355,18 +355,23 @@ export class Metrics {
     )
     const loop = this.#loop
     const delay = 'sluice_event_loop_delay_seconds'
+    let [sum, count] = [0, 0]
     const delays = () => {
       const seconds = (nanos: number) => Math.max(0, nanos / 1e9 - LOOP_RESOLUTION_MS / 1e3)
+      if (loop.count > 0) sum += seconds(loop.mean) * loop.count
+      count += loop.count
       const values = [
         { metricName: delay, labels: { quantile: '0.5' }, value: seconds(loop.percentile(50)) },
         { metricName: delay, labels: { quantile: '0.99' }, value: seconds(loop.percentile(99)) },
         { metricName: delay, labels: { quantile: '1' }, value: seconds(loop.max) },
+        { metricName: `${delay}_sum`, labels: {}, value: sum },
+        { metricName: `${delay}_count`, labels: {}, value: count },
       ]
       loop.reset()
       return values
     }
-    // Its labels are those of a summary; 0.1.0 promised the type.
-    this.#expose(delay, 'gauge', 'Event-loop delay since the last scrape.', delays, 'worker')
+    const delayHelp = 'Event-loop delay; quantiles are of the time since the last scrape.'
+    this.#expose(delay, 'summary', delayHelp, delays, 'worker')
     this.#gauge('sluice_directory_cached_keys', 'Keys of the store in memory.', () => directoryOf(shared).stats.cached)
     // All workers count the same accounts.
     this.#expose(
