@@ -8,7 +8,7 @@
  *   npm test -- --test-name-pattern=AUTH   flags of Node's runner
  */
 import { spawn } from 'node:child_process'
-import { globSync, statSync } from 'node:fs'
+import { globSync, readFileSync, statSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { installPackages } from '../console/install.ts'
@@ -18,14 +18,19 @@ const ROOT = join(import.meta.dirname, '..')
 const STRIPPED = pathToFileURL(join(ROOT, 'bin/stripped.mjs')).href
 const isLong = (file: string) => file.endsWith('.long.test.ts')
 /**
- * Whether a file drives a chain. Such files run twice: with hooks that answer at once, and with hooks that return a
- * promise.
+ * Whether a file drives a chain: with a harness that can force hooks. Such files run twice: with hooks that answer at
+ * once, and with hooks that return a promise.
  */
-const drivesChain = (file: string) => /^test\/(chain|e2e)\//.test(file) && !isLong(file) && !OTHER.has(file)
+const drivesChain = (file: string) =>
+  /^test\/(chain|e2e)\//.test(file) && !isLong(file) && !OTHER.test(file) && HARNESS.test(readFileSync(file, 'utf8'))
+/** What files import that use such a harness. */
+const HARNESS = /\/(harness|conversations|socket-client|faults\/table)\.ts'/
 /**
- * Files in those folders whose subject is outside of a chain, so that the way in which hooks answer does not matter.
+ * Files in those folders whose subject is outside of a chain, so that the way in which hooks answer does not matter:
+ * accounts and files, what is sent to providers, and how SDKs read what other files look at as bytes.
  */
-const OTHER = new Set(['test/e2e/admin.test.ts', 'test/e2e/keys.test.ts'])
+const OTHER =
+  /\/(admin|keys|own-usage|private-files|reload-accounts|rights|ship|presets|provider-auth|upstream-clients|upstream-connections|ai-sdk|\w+-sdk|sdk-\w+)\.test\.ts$/
 
 /**
  * It waits for real clocks, three minutes and more. The runner sorts its files, and this one would be left alone at the
