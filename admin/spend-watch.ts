@@ -1,5 +1,6 @@
 /**
  * Finds out when organizations and keys have spent 50, 80 and 100 % of a spend limit, and posts each such notice once.
+ * Of thresholds that are crossed at once, as when a limit is lowered below what was spent, the highest is the news.
  *
  * Exchanges only note whose spend has changed. Some seconds later the limits of these are looked at. What a limit counts
  * has reservations of running requests in it, which are often far above what comes of them, so a threshold that seems
@@ -7,12 +8,11 @@
  */
 import { periodIndex, periodStart } from '../core/canon/limits.ts'
 import type { Logger } from '../core/plugin.ts'
-import type { Cell, Notice, Store } from '../core/ports/store.ts'
+import { type Cell, NOTICED_PERCENT, type Notice, type Store } from '../core/ports/store.ts'
 import type { Clock, Timer } from '../core/tools/clock.ts'
 import { cellsFor } from '../plugins/admission/cells.ts'
 import type { Identity } from '../plugins/shared/slots.ts'
 
-const THRESHOLDS = [50, 80, 100] as const
 /** From here on a request that does not fit means that a limit is used up: it refuses long before nothing is left. */
 const NEARLY = 80
 const WATCH_MS = 5000
@@ -43,7 +43,7 @@ export class SpendWatch {
   readonly #cells = new WeakMap<Identity, Map<string, readonly Cell[]>>()
   /** By organization and cell: the period, and the highest threshold that was noticed of this limit. */
   readonly #noticed = new Map<string, { cell: Cell; number: number; limit: number; percent: number }>()
-  readonly #posted = new Map<number, number>(THRESHOLDS.map(percent => [percent, 0]))
+  readonly #posted = new Map<number, number>(NOTICED_PERCENT.map(percent => [percent, 0]))
   #timer: Timer | undefined
   #closed = false
 
@@ -148,31 +148,29 @@ export class SpendWatch {
       const name = `${caller.organization.id}\n${cell.id}`
       const known = this.#noticed.get(name)
       const before = known?.number === number && known.limit === cell.capacity ? known.percent : 0
-      const crossed = (spent: number) => THRESHOLDS.filter(one => one > before && one <= percentOf(spent))
-      if (!over && crossed(cell.capacity - states[i]!.remaining).length === 0) continue
+      const crossed = (spent: number) => NOTICED_PERCENT.findLast(one => one > before && one <= percentOf(spent))
+      if (!over && crossed(cell.capacity - states[i]!.remaining) === undefined) continue
       const spent = await spentBy(store, caller, cell, number)
-      const found = crossed(spent)
-      if (found.length === 0) {
+      const percent = crossed(spent)
+      if (percent === undefined) {
         // Of a period that is over no level tells what is to come: the last rows are booked some milliseconds later.
         settled &&= over && now - ended >= WATCH_MS
         continue
       }
-      for (const percent of found) {
-        const notice: Notice = {
-          time: now,
-          organization: caller.organization.id,
-          key: cell.scope === 'key' ? caller.key.id : '',
-          model: cell.model ?? '',
-          period: cell.period!,
-          number,
-          percent,
-          limit: cell.capacity,
-          spent,
-        }
-        if (await store.notices.post(notice)) this.#posted.set(percent, this.#posted.get(percent)! + 1)
+      const notice: Notice = {
+        time: now,
+        organization: caller.organization.id,
+        key: cell.scope === 'key' ? caller.key.id : '',
+        model: cell.model ?? '',
+        period: cell.period!,
+        number,
+        percent,
+        limit: cell.capacity,
+        spent,
       }
+      if (await store.notices.post(notice)) this.#posted.set(percent, this.#posted.get(percent)! + 1)
       this.#noticed.delete(name)
-      this.#noticed.set(name, { cell, number, limit: cell.capacity, percent: found.at(-1)! })
+      this.#noticed.set(name, { cell, number, limit: cell.capacity, percent })
       if (this.#noticed.size > MOST_REMEMBERED) this.#noticed.delete(this.#noticed.keys().next().value!)
     }
     return settled

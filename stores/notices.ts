@@ -1,5 +1,5 @@
 /** What both engines know of notices. */
-import type { Notice } from '../core/ports/store.ts'
+import { NOTICED_PERCENT, type Notice } from '../core/ports/store.ts'
 
 /** What was noticed of a day or month is known for this long: longer than a month, so that nothing is noticed twice. */
 export const ONCE_KEEP_MS = 62 * 86_400_000
@@ -14,4 +14,10 @@ export const NOTICES_KEPT = 100_000
  */
 export function identityOf({ organization, key, model, period, number, percent, limit }: Notice): string {
   return [organization, key, model, period, number, percent, limit].join('\n')
+}
+
+/** The identity of a notice, then those of the same limit and period at higher thresholds: after these it is no news. */
+export function newsUnless(notice: Notice): string[] {
+  const higher = NOTICED_PERCENT.filter(percent => percent > notice.percent)
+  return [notice.percent, ...higher].map(percent => identityOf({ ...notice, percent }))
 }

@@ -426,6 +426,9 @@ export interface Ledger {
 
 // ---- notices --------------------------------------------------------------------------------------------------------
 
+/** The shares of a spend limit that are noticed, in percent. */
+export const NOTICED_PERCENT = [50, 80, 100] as const
+
 /** A spend limit of an organization or a key has been used up to a threshold. */
 export interface Notice {
   /** When it was found, Unix milliseconds. */
@@ -438,7 +441,7 @@ export interface Notice {
   /** The UTC day or month, as of `periodIndex`. */
   period: 'day' | 'month'
   number: number
-  /** 50, 80 or 100. */
+  /** One of `NOTICED_PERCENT`. */
   percent: number
   /** What may be spent, and what was spent by then, in nano-USD. */
   limit: number
@@ -452,7 +455,10 @@ export interface NoticePage {
 }
 
 export interface NoticeStore {
-  /** Keeps a notice, once for each limit, period and threshold. @returns whether it was not there yet */
+  /**
+   * Keeps a notice, once for each limit, period and threshold, and none after that of a higher threshold.
+   * @returns whether it is news
+   */
   post(notice: Notice): MaybePromise<boolean>
   /**
    * Notices in the order in which they were posted.

@@ -417,7 +417,7 @@ export class SqliteEnd implements End {
     return true
   }
 
-  readonly #notice = (notice: Carried['notices']): boolean => new SqliteNotices(this.#db).post(notice)
+  readonly #notice = (notice: Carried['notices']): boolean => new SqliteNotices(this.#db).keep(notice)
 
   readonly #reply = ({ organization, key, fingerprint, requestId, reply, expires }: KeptReply): boolean => {
     const insert = this.#sql(

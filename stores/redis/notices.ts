@@ -5,7 +5,7 @@
  *   {sluice:notices}:once:PERIOD:NUMBER  set: what was noticed of a day or month, kept beyond its end
  */
 import type { Notice, NoticePage, NoticeStore } from '../../core/ports/store.ts'
-import { identityOf, ONCE_KEEP_MS } from '../notices.ts'
+import { newsUnless, ONCE_KEEP_MS } from '../notices.ts'
 import type { RedisClient } from './client.ts'
 import { script } from './scripts.ts'
 
@@ -24,7 +24,7 @@ export class RedisNotices implements NoticeStore {
   }
 
   async post(notice: Notice): Promise<boolean> {
-    const args = [identityOf(notice), notice.organization, JSON.stringify(notice), ONCE_KEEP_MS]
+    const args = [notice.organization, JSON.stringify(notice), ONCE_KEEP_MS, ...newsUnless(notice)]
     return (await this.#client.script(NOTICE, [NOTICES, onceKey(notice)], args)) === 1
   }
 

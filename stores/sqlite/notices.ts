@@ -2,7 +2,7 @@
 import type { DatabaseSync } from 'node:sqlite'
 import { StoreUnavailable } from '../../core/canon/errors.ts'
 import type { Notice, NoticePage, NoticeStore } from '../../core/ports/store.ts'
-import { identityOf } from '../notices.ts'
+import { identityOf, newsUnless } from '../notices.ts'
 
 export const NOTICE_TABLE = `
 CREATE TABLE notices (
@@ -24,6 +24,16 @@ export class SqliteNotices implements NoticeStore {
   }
 
   post(notice: Notice): boolean {
+    const known = newsUnless(notice)
+    const marks = known.map(() => '?').join(', ')
+    return this.#try(() => {
+      if (this.#db.prepare(`SELECT 1 FROM notices WHERE identity IN (${marks})`).get(...known)) return false
+      return this.keep(notice)
+    })
+  }
+
+  /** Keeps a notice that was news where it was posted. @returns whether it was not there yet */
+  keep(notice: Notice): boolean {
     return this.#try(() => {
       const insert = this.#db.prepare(
         'INSERT OR IGNORE INTO notices (time, organization, identity, notice) VALUES (?, ?, ?, ?)',

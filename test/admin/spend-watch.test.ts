@@ -118,15 +118,15 @@ for (const [engine, skip, urlOf] of [
         )
       await bill(await admit(6e8), 6e8)
       await look()
-      const day = ['org day 50', 'key_ci day 50', 'key_ci day 80', 'key_ci day 100']
+      const day = ['org day 50', 'key_ci day 100']
       assert.deepEqual(words(await posted()).sort(), day.toSorted())
       assert.equal(
         all.reduce((sum, one) => sum + [...one.posted.values()].reduce((a, b) => a + b), 0),
-        4,
+        2,
       )
       all.push(watch())
       await look()
-      assert.equal((await posted()).length, 4)
+      assert.equal((await posted()).length, 2)
       assert.deepEqual(
         all.map(one => [one.atCap('key'), one.atCap('org')]),
         all.map(() => [1, 0]),
@@ -136,14 +136,36 @@ for (const [engine, skip, urlOf] of [
         organization: { ...who.organization, limits: { ...who.organization.limits, daily_spend_usd: 11e8 } },
       }
       await look(raised)
-      assert.deepEqual(words((await posted()).slice(4)), ['org day 50'], 'of another limit')
+      assert.deepEqual(words((await posted()).slice(2)), ['org day 50'], 'of another limit')
       clock.jump(DAY)
       assert.equal(all[0]!.atCap('key'), 0)
       await look()
-      assert.equal((await posted()).length, 5)
+      assert.equal((await posted()).length, 3)
       await bill(await admit(6e8), 6e8)
       await look()
-      assert.deepEqual(words((await posted()).slice(5)).sort(), day.toSorted())
+      assert.deepEqual(words((await posted()).slice(3)).sort(), day.toSorted())
+    })
+
+    // A cap of 1 dollar that was lowered to 10 cents when 60 were spent made three notices, and three mails, at once.
+    test('of thresholds that are crossed at once the highest is told, and none below it after it', async t => {
+      const { clock, watch, who, admit, bill, posted, words } = await start(t)
+      const one = watch()
+      const look = (identity: Identity, refused: boolean, by = one) => {
+        by.saw(identity, '', refused, clock.now())
+        return by.look()
+      }
+      await bill(await admit(2e8), 2e8)
+      await look(who, false)
+      assert.deepEqual(await posted(), [])
+      const { organization } = who
+      const lowered = { ...who, organization: { ...organization, limits: { daily_spend_usd: 1e8 } } }
+      await look(lowered, false)
+      assert.deepEqual(words(await posted()), ['org day 100'])
+      const narrow = { ...who, organization: { ...organization, limits: { daily_spend_usd: 24e7 } } }
+      await look(narrow, true)
+      await look(narrow, false, watch())
+      const told = (await posted()).slice(1).map(({ percent, limit }) => [percent, limit])
+      assert.deepEqual(told, [[100, 24e7]], 'another gateway saw no refusal')
     })
 
     test('a limit that refuses what does not fit any more is used up, though something is left', async t => {
@@ -156,7 +178,7 @@ for (const [engine, skip, urlOf] of [
       await bill(await admit(2e8), 2e8)
       one.saw(who, '', true, clock.now())
       await one.look()
-      assert.deepEqual(words((await posted()).slice(1)), ['org day 50', 'key_ci day 80', 'key_ci day 100'])
+      assert.deepEqual(words((await posted()).slice(1)), ['org day 50', 'key_ci day 100'])
     })
 
     test('what crossed before midnight is told after it', async t => {
@@ -183,7 +205,7 @@ for (const [engine, skip, urlOf] of [
       await bill(await admit(5e8), 5e8)
       one.saw(who, '', false, clock.now())
       await one.look()
-      assert.deepEqual(words(await posted()), ['org day 50', 'key_ci day 50', 'key_ci day 80'], big)
+      assert.deepEqual(words(await posted()), ['org day 50', 'key_ci day 80'], big)
       assert.deepEqual(new Set((await posted()).map(({ number }) => number)), new Set([Math.floor(T0 / DAY) + 1]))
     })
 
