@@ -111,14 +111,17 @@ interface Probe {
  */
 async function ask(url: string, samples: Samples, probe: Probe): Promise<string | null> {
   const { key, model, prompt, terminal } = probe
-  const { headers, members, read } = samples.stream!
+  const { headers, members, cap, read } = samples.stream!
+  const body: Record<string, unknown> = { ...samples.body(model.id, prompt), ...members }
+  // A cap above the model's own maximum is refused.
+  if (cap !== undefined) body[cap] = Math.min(body[cap] as number, model.max_output_tokens ?? Number.POSITIVE_INFINITY)
   const started = performance.now()
   const reply: ReplySummary = { text: '', input: 0, cached: 0, output: 0 }
   try {
     const response = await fetch(url, {
       method: 'POST',
       headers: { 'content-type': 'application/json', authorization: `Bearer ${key}`, ...headers },
-      body: JSON.stringify({ ...samples.body(model.id, prompt), ...members }),
+      body: JSON.stringify(body),
       signal: AbortSignal.timeout(probe.timeoutMs),
     })
     const request = response.headers.get('x-request-id') ?? 'none'

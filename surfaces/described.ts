@@ -49,6 +49,8 @@ export interface StreamSample {
   readonly headers?: Readonly<Record<string, string>>
   /** The members that are added to the smallest body. */
   readonly members: Members
+  /** The member, here or in the smallest body, that caps the output in tokens. Absent: none does. */
+  readonly cap?: string
   /**
    * Reads one frame.
    * @param data the frame's data: parsed JSON, or the string `[DONE]`

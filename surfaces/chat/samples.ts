@@ -45,6 +45,7 @@ export const samples: Samples = {
   features,
   stream: {
     members: { stream: true, stream_options: { include_usage: true }, max_completion_tokens: 1000 },
+    cap: 'max_completion_tokens',
     read(data, reply) {
       if (data === '[DONE]') return true
       reply.text += data.choices?.[0]?.delta?.content ?? ''

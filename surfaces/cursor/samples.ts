@@ -7,6 +7,7 @@ export const samples: Samples = {
   ...responses,
   stream: {
     members: { stream: true, stream_options: { include_usage: true }, max_output_tokens: 1000 },
+    cap: 'max_output_tokens',
     read: chat.stream!.read,
   },
 }

@@ -45,6 +45,7 @@ export const samples: Samples = {
   stream: {
     headers: { 'anthropic-version': '2023-06-01' },
     members: { stream: true },
+    cap: 'max_tokens',
     read(data, reply) {
       if (data.delta?.type === 'text_delta') reply.text += data.delta.text
       const usage = { ...data.message?.usage, ...data.usage }

@@ -52,6 +52,7 @@ export const samples: Samples = {
   features,
   stream: {
     members: { stream: true, store: false, max_output_tokens: 1000 },
+    cap: 'max_output_tokens',
     read(data, reply) {
       if (data.type === 'response.output_text.delta') reply.text += data.delta
       const usage = data.response?.usage

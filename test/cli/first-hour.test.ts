@@ -473,7 +473,7 @@ test('try --all asks every model, and names the providers that it cannot reach',
     ).replace(
       'models:\n  eb1',
       `models:
-  plain: { context_window: 4000, price: { input: 1, output: 2 }, backends: [{ provider: local, model: m }, { provider: third, model: m }] }
+  plain: { context_window: 4000, max_output_tokens: 50, price: { input: 1, output: 2 }, backends: [{ provider: local, model: m }, { provider: third, model: m }] }
   unlisted: { listed: false, context_window: 4000, price: { input: 1, output: 2 }, backends: [{ provider: third, model: m }] }
   more: { context_window: 4000, price: { input: 1, output: 2 }, backends: [{ provider: second, model: m }] }
   eb1`,
