@@ -7,6 +7,7 @@ import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/typ
 import { parseDuration } from '../config/units.ts'
 import { isUsd } from '../core/canon/limits.ts'
 import { AccountFault } from '../core/ports/accounts.ts'
+import { LAST_USE_BACK_MS } from '../core/ports/store.ts'
 import { configFile, DEFAULT_CONFIG, ownCommand, shellWord } from './arguments.ts'
 import { cliAuthor, type Holder, Holders } from './holders.ts'
 import type { Verb } from './main.ts'
@@ -261,6 +262,7 @@ const listed = (value: unknown) => (Array.isArray(value) ? value.join(', ') || '
 function shown(row: ReturnType<typeof rowsOf>[number] & { last_used: number | null }): string {
   const { organization, key, sha256, hint, limits, model_limits, user_limits, last_used, expires, created, ...rest } =
     row
+  const young = created !== undefined && created > Date.now() - LAST_USE_BACK_MS
   const hour = last_used !== null && `in the hour from ${new Date(last_used).toISOString().slice(0, 16)}Z`
   const rows = [
     ['key', `${key} of ${organization}`],
@@ -270,7 +272,7 @@ function shown(row: ReturnType<typeof rowsOf>[number] & { last_used: number | nu
     ...Object.entries({ created, expires }).flatMap(([name, time]) =>
       time == null ? [] : [[name, new Date(time).toISOString()]],
     ),
-    ['last used', hour || 'not within 400 days'],
+    ['last used', hour || (young ? 'never' : 'not within 400 days')],
     ...limitRows(limits),
     ...limitRows(model_limits),
     ...limitRows(user_limits ?? {}, 'each user: '),

@@ -331,6 +331,8 @@ export function addUse(totals: UsageTotals, sum: UsageSum): void {
 /** Sums are by the hour. How far back a last use is looked for: each step looks at the hours before those of the step before. */
 const LAST_USE_MS = 3_600_000
 const DAYS_BACK = [1, 7, 31, 400]
+/** A key that is younger than this, ms, and without a last use was never used. */
+export const LAST_USE_BACK_MS = 400 * 86_400_000
 
 /**
  * When keys were last used, by the sums by hour: by the key's id, the beginning of the hour, Unix ms. One that was not

@@ -179,7 +179,15 @@ test('a key of the file is labelled, set, shown, replaced with what it may do, a
     [set.label, set.limits, set.expires],
     [undefined, { requests_per_minute: 7 }, '2999-01-01T00:00:00.000Z'],
   )
-  assert.match(await good('show', 'demo', 'key_1'), /ends in \S{4}[\s\S]*requests_per_minute +7/)
+  assert.match(
+    await good('show', 'demo', 'key_1'),
+    /ends in \S{4}[\s\S]*last used +never\n[\s\S]*requests_per_minute +7/,
+  )
+  assert.match(
+    await good('show', 'demo', 'key_demo'),
+    /last used +not within 400 days/,
+    'nothing says when it was made',
+  )
   await good('stage', 'demo', 'key_1')
   const staged = JSON.parse(await good('show', 'demo', 'key_2', '--json'))
   assert.deepEqual(
