@@ -1,8 +1,9 @@
 import { parseArgs } from 'node:util'
 import { parse } from 'yaml'
 import { DEMO_KEY_DIGEST } from '../config/accounts.ts'
-import { LIMITS } from '../config/schema.ts'
+import { key as keySchema, LIMITS, type organization as organizationSchema } from '../config/schema.ts'
 import { type Edit, handedOn, MADE_WITH_KEY, newSecret, rotation, setMember, type Value } from '../config/stored.ts'
+import { didYouMean } from '../config/suggest.ts'
 import type { GatewayConfig, KeyConfig, OrganizationConfig } from '../config/types.ts'
 import { parseDuration } from '../config/units.ts'
 import { isUsd } from '../core/canon/limits.ts'
@@ -99,7 +100,7 @@ export const key: Verb = {
 
       if (action === 'new') {
         const status = values.staged ? 'staged' : 'active'
-        const own = unwritten(rest.map(member))
+        const own = unwritten(rest.map(memberOf(keySchema)))
         const { id, secret } = await addSecret(holder, values.id, 'key', { ...own, status }, 'key.create')
         tellSecret(secret, id, holder)
         return 0
@@ -143,7 +144,7 @@ export const key: Verb = {
       const tell = (words: string, json: object) =>
         terminal.out(values.json ? JSON.stringify({ organization: organizationId, key: keyId, ...json }) : words)
       if (action === 'set') {
-        const members = rest.map(member)
+        const members = rest.map(memberOf(keySchema))
         if (members.length === 0) throw new UsageError('set what? NAME=VALUE')
         unwritten(members)
         await holder.change({ keys: [{ id: keyId, members }] }, 'key.change', keyId)
@@ -170,12 +171,25 @@ export const key: Verb = {
   },
 }
 
-/** `NAME=VALUE` as a member and its value; the name of a limit stands for itself. */
-export function member(text: string): [string, Value] {
-  const [, name, value] = /^([\w.:/-]+)=(.*)$/s.exec(text) ?? []
-  if (name === undefined) throw new UsageError(`${text} is not NAME=VALUE`)
-  return [Object.hasOwn(LIMITS, name) ? `limits.${name}` : name, parse(value!) ?? null]
-}
+/**
+ * Reads `NAME=VALUE` as a member of an organization or of a key, and its value; the name of a limit stands for itself.
+ * @returns a function that throws a Failure for a name of neither a member nor a limit
+ */
+export const memberOf =
+  ({ properties }: typeof organizationSchema | typeof keySchema) =>
+  (text: string): [string, Value] => {
+    const [, name, value] = /^([\w.:/-]+)=(.*)$/s.exec(text) ?? []
+    if (name === undefined) throw new UsageError(`${text} is not NAME=VALUE`)
+    const [first = ''] = name.split('.')
+    if (!Object.hasOwn(properties, first) && !Object.hasOwn(LIMITS, name)) {
+      const limits = Object.keys(LIMITS)
+      const known = Object.keys(properties).filter(one => one !== 'limits')
+      const cure =
+        didYouMean(name, [...known, ...limits]) || `; it takes ${known.join(', ')}, and the limits ${limits.join(', ')}`
+      throw new Failure(`unknown key '${name}'${cure}\nNothing was changed.`)
+    }
+    return [Object.hasOwn(LIMITS, name) ? `limits.${name}` : name, parse(value!) ?? null]
+  }
 
 /**
  * The members of a key as a mapping.

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { parseArgs } from 'node:util'
+import { organization as organizationSchema } from '../config/schema.ts'
 import { readSource } from '../config/source.ts'
 import {
   applied,
@@ -21,7 +22,7 @@ import { formatUsd } from '../core/canon/money.ts'
 import type { AccountStore } from '../core/ports/accounts.ts'
 import { configFile } from './arguments.ts'
 import { cliAuthor, Holders } from './holders.ts'
-import { asWritten, limitRows, member, shownOnce, table } from './key.ts'
+import { asWritten, limitRows, memberOf, shownOnce, table } from './key.ts'
 import type { Verb } from './main.ts'
 import { importOrganizations } from './org-import.ts'
 import { loadWithoutSecrets } from './problems.ts'
@@ -127,7 +128,7 @@ export const org: Verb = {
     try {
       switch (action) {
         case 'create':
-          await create(name!, rest.map(member))
+          await create(name!, rest.map(memberOf(organizationSchema)))
           return 0
         case 'list':
           await list(config, await holders.store(), { after: values.after, most, json: values.json }, terminal)
@@ -200,7 +201,7 @@ export const org: Verb = {
         return 0
       }
       const status = action === 'enable' ? 'active' : 'disabled'
-      const members = action === 'set' ? rest.map(member) : [['status', status] as const]
+      const members = action === 'set' ? rest.map(memberOf(organizationSchema)) : [['status', status] as const]
       if (members.length === 0) throw new UsageError('set what? NAME=VALUE')
       await holder.change({ members }, 'organization.change')
       tell(action === 'set' ? `${name} is changed.` : `${name} is ${status}.`, {

@@ -71,6 +71,12 @@ for (const [name, skip, url] of [
         ['store', 'tier2', 120, 2.5, ['eb1-preview']],
       )
       await refused(/unknown key 'planet'[\s\S]*Nothing was changed/, 'org', 'set', 'acme', 'planet=x')
+      // The limits are members of a member, which the check of a file does not look into.
+      const minutes = /unknown key 'request_per_minute'; did you mean 'requests_per_minute'\?\nNothing was changed/
+      await refused(minutes, 'org', 'create', 'zz', 'request_per_minute=5', 'plan=tier1')
+      await refused(minutes, 'key', 'set', 'acme', 'key_1', 'request_per_minute=5')
+      await refused(/it takes plan, .*, and the limits requests_per_minute, /, 'org', 'set', 'acme', 'colour=red')
+      assert.equal(await stored('zz'), null)
       await good('org', 'disable', 'acme')
       assert.equal(JSON.parse((await stored('acme'))!.settings).status, 'disabled')
       await good('org', 'enable', 'acme')
