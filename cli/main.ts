@@ -137,13 +137,28 @@ export async function main(args: readonly string[], out: Terminal = terminal): P
     const misused =
       error instanceof UsageError || String((error as NodeJS.ErrnoException).code).startsWith('ERR_PARSE_ARGS')
     if (misused) {
-      out.err(`sluice ${name}: ${(error as Error).message}\n${verb.help?.split('\n', 1)[0] ?? ''}`.trimEnd())
+      out.err(
+        `sluice ${name}: ${await inOwnWords(error as NodeJS.ErrnoException, name, verb)}\n${verb.help?.split('\n', 1)[0] ?? ''}`.trimEnd(),
+      )
       return 2
     }
     if (!(error instanceof Failure || error instanceof AccountFault)) throw error
     for (const line of error.message.split('\n')) out.err(out.columns === undefined ? line : fold(line, out.columns))
     return 1
   }
+}
+
+/** Node's message of an option that there is not advises how to pass it as a name, which nobody meant. */
+async function inOwnWords(
+  { code, message }: NodeJS.ErrnoException,
+  name: string,
+  { help = '' }: Verb,
+): Promise<string> {
+  const [, option] = (code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION' && /'(-[^']*)'/.exec(message)) || []
+  if (option === undefined) return message
+  const { didYouMean } = await import('../config/suggest.ts')
+  const near = didYouMean(option, new Set(help.match(/--[a-z][a-z-]*/g)))
+  return `there is no option '${option}'${near || `; \`sluice ${name} --help\` lists them`}`
 }
 
 if (process.argv[1] === import.meta.filename) {
