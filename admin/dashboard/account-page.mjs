@@ -264,9 +264,10 @@ async function show() {
       part(`${here}/exchanges`, 'exchanges'),
       part(`audit?limit=10&organization=${encodeURIComponent(id)}`, 'entries'),
     ])
+    const credits = body.balance === null ? [] : await part(`${here}/credits?limit=5`, 'credits')
     // The dialog goes by what it was opened on.
     if (chosen() !== id || dialog.isOpen || !caller || period.query(Date.now()) !== range) return true
-    shown = { ...body, etag, usage, days, exchanges, changes }
+    shown = { ...body, etag, credits, usage, days, exchanges, changes }
     view.show(shown, caller.role === 'operate')
     if (passing) say('')
     passing = false

@@ -27,8 +27,8 @@ export class AccountView {
   }
 
   /**
-   * @param account as `GET organizations/{id}` has it, with `etag`, `usage`, `days`, `exchanges` and `changes`, each null
-   * while it is not known; null shows nothing
+   * @param account as `GET organizations/{id}` has it, with `etag`, `credits`, `usage`, `days`, `exchanges` and
+   * `changes`, each null while it is not known; null shows nothing
    * @param mayChange whether the caller has the role operate
    */
   show(account, mayChange) {
@@ -50,6 +50,18 @@ export class AccountView {
     const badges = h('p', { class: 'badges' })
     const notes = h('div', { class: 'alerts' })
     const spend = h('dl')
+    const credits = list(
+      'Table of credits',
+      [
+        ['given', ''],
+        ['amount', 'n'],
+        ['id', 'wide'],
+        ['by', ''],
+        ['note', 'wide'],
+      ],
+      credit => credit.id,
+      creditRow,
+    )
     const limits = limitList()
     const maxima = maximaLine()
     const noLimits = h('p', { class: 'muted' }, 'No limits.')
@@ -115,15 +127,9 @@ export class AccountView {
       now = account
       fit(badges, badgesOf(account))
       fit(notes, notesOf(account))
-      fit(
-        spend,
-        account.spend === null
-          ? []
-          : [
-              ['today (UTC)', usd(account.spend.day)],
-              ['this month (UTC)', usd(account.spend.month)],
-            ].flatMap(([name, value]) => [h('dt', {}, name), h('dd', {}, value)]),
-      )
+      fit(spend, spendOf(account))
+      credits.update(account.credits)
+      credits.node.hidden = account.balance === null
       limits.update(account.limits)
       maxima.update(account.maxima)
       noLimits.hidden = account.limits.length + account.maxima.length > 0
@@ -149,7 +155,7 @@ export class AccountView {
       badges,
       tools,
       notes,
-      part('Spend', [], h('div', { class: 'card pad' }, spend)),
+      part('Spend', [], h('div', { class: 'card pad' }, spend), credits.node),
       part('Limits', [], h('div', { class: 'card pad' }, limits.node, maxima.node, noLimits)),
       part('Keys', [make], h('div', { class: 'card pad' }, keys, noKeys)),
       part('Used', this.#period.tools, this.#period.note, used.node, days.node),
@@ -173,7 +179,7 @@ function fit(node, children) {
 const badge = (words, kind) => h('span', { class: `badge ${kind ?? ''}` }, words)
 
 function badgesOf({ status, place, plan, billing, version, name }) {
-  const paid = billing === 'free' ? ', free' : ''
+  const paid = billing === 'free' || billing === 'prepaid' ? `, ${billing}` : ''
   const where = place === 'file' ? 'in gateway.yaml' : `in the store, version ${version}`
   return [
     badge(status, STATUSES[status]),
@@ -181,6 +187,26 @@ function badgesOf({ status, place, plan, billing, version, name }) {
     h('span', { class: 'muted' }, `${name === null ? '' : `${name} · `}plan ${plan}${paid} · ${where}`),
   ]
 }
+
+/** What was spent, and of a prepaid organization what is left of what was given. */
+function spendOf({ spend, balance, billing }) {
+  const rows = []
+  if (balance !== null) {
+    const { left_nano_usd: left, credited_nano_usd: credited } = balance
+    const out = billing === 'prepaid' && left < NEARLY_NOTHING
+    const words = `${signedUsd(left)} of ${usd(credited)} left${out ? '; what may cost more is refused' : ''}`
+    rows.push(['balance', words, out ? 'bad' : null])
+  }
+  if (spend !== null) rows.push(['today (UTC)', usd(spend.day), null], ['this month (UTC)', usd(spend.month), null])
+  return rows.flatMap(([name, value, kind]) => [h('dt', {}, name), h('dd', { class: kind }, value)])
+}
+
+/**
+ * A cent, in nano-USD. A request is refused when the most that it may cost is not left, so that a balance that is used
+ * up hardly ever is 0.
+ */
+const NEARLY_NOTHING = 1e7
+const signedUsd = nano => (nano < 0 ? `-${usd(-nano)}` : usd(nano))
 
 function notesOf({ id, place, status, faults, leaves }) {
   const notes = faults.map(fault => ['bad', 'It cannot be used as it is stored.', fault])
@@ -363,6 +389,15 @@ const changeRow = () =>
     td(key ? h('code', {}, key) : '–'),
     td(actor === undefined ? by || 'unknown' : `${actor}, through ${by}`),
     td(address || '–', 'wide'),
+  ])
+
+const creditRow = () =>
+  plainRow(({ id, amount_nano_usd, time, by, note }) => [
+    td(moment(time)),
+    td(signedUsd(amount_nano_usd), 'n'),
+    td(h('code', {}, id), 'wide'),
+    td(by),
+    td(note || '–', 'wide'),
   ])
 
 /** Keeps the options of the choice of a key, and what is chosen. */

@@ -194,6 +194,34 @@ test('use by month and by day, in UTC whatever zone times are shown in; days, ke
   await close()
 })
 
+// A customer whose balance was used up looked well: neither prepaid, nor what was left, nor a credit was on the page.
+test('of a prepaid organization it shows the balance, red when nothing is left, and the last credits', {
+  skip,
+}, async () => {
+  await api('POST', 'organizations', { id: 'payer', plan: 'tier1', billing: 'prepaid' })
+  const { page, complaints, close } = await openPage(READ, 'payer')
+  assert.match(await text(page, '#account .badges'), /^active plan tier1, prepaid · /)
+  const balance = page.locator('#account dl').first().locator('dd').first()
+  assert.equal(await balance.textContent(), '$0 of $0 left; what may cost more is refused')
+  assert.equal(await balance.getAttribute('class'), 'bad')
+  const credits = page.locator('[aria-label="Table of credits"] tbody tr')
+  assert.equal(await credits.count(), 0)
+  await api('POST', 'organizations/payer/credits', { id: 'payment-1801', amount_usd: '25.00', note: 'invoice 7' })
+  await page.locator('#account dd', { hasText: '$25.00 of $25.00 left' }).waitFor()
+  assert.equal(await balance.getAttribute('class'), null)
+  assert.match((await credits.first().textContent()) ?? '', /\$25\.00payment-1801token:opsinvoice 7$/)
+  await api('POST', 'organizations/payer/credits', { id: 'back-1801', amount_usd: '-24.991' })
+  await page.locator('#account dd.bad', { hasText: '$0.009000 of $0.009000 left' }).waitFor()
+  await credits.first().locator('td', { hasText: '-$24.99' }).waitFor()
+  assert.equal(await credits.count(), 2)
+  assert.deepEqual(complaints, [])
+  await close()
+  const other = await openPage(READ, 'customer-7')
+  assert.deepEqual(await other.page.locator('#account dt').first().textContent(), 'today (UTC)')
+  assert.equal(await other.page.locator('[aria-label="Table of credits"]:visible').count(), 0)
+  await other.close()
+})
+
 test('a page says what a request may need at most: of the organization, and of a key by model', { skip }, async () => {
   await api('POST', 'organizations', { id: 'most', plan: 'tier1', limits: { max_request_usd: '0.50' } })
   const model_limits = { 'eb1-preview': { max_output_tokens: 64 } }
