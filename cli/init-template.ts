@@ -122,7 +122,7 @@ export function initTemplate({
   const modelLines = models.map(
     ({ id, provider, name, price, source, contextWindow, guessed, maxOutput }) => `  ${quote(id)}:
     context_window: ${contextWindow}${guessed ? ' # a guess: the largest prompt that the model takes, in tokens' : ''}
-    ${maxOutput === undefined ? '# max_output_tokens: the most that the model takes; a request may name no cap' : `max_output_tokens: ${maxOutput}`}
+    ${maxOutput === undefined ? '# max_output_tokens: the most that it writes; a prepaid organization can use no model without it' : `max_output_tokens: ${maxOutput}`}
     price: { input: ${price.input}, output: ${price.output} }${source === undefined ? '' : ` # ${source}`}
     backends: [{ provider: ${provider}, model: ${quote(name)} }]`,
   )

@@ -20,6 +20,7 @@ import type { GatewayConfig, OrganizationConfig } from '../config/types.ts'
 import { parseDuration, parseUsd } from '../config/units.ts'
 import { formatUsd } from '../core/canon/money.ts'
 import type { AccountStore } from '../core/ports/accounts.ts'
+import { ModelAccess } from '../plugins/model-access/access.ts'
 import { configFile } from './arguments.ts'
 import { cliAuthor, Holders } from './holders.ts'
 import { asWritten, limitRows, memberOf, shownOnce, table } from './key.ts'
@@ -185,7 +186,7 @@ export const org: Verb = {
         terminal.out(
           values.json
             ? JSON.stringify({ place, ...organization, ...(balance && { balance }) }, asWritten, 2)
-            : shown(organization, place, balance),
+            : shown(organization, place, balance, unbounded(organization)),
         )
         return 0
       }
@@ -208,6 +209,7 @@ export const org: Verb = {
         organization: name,
         ...Object.fromEntries(members),
       })
+      if (action === 'set') await warnOfUnbounded(name!)
       return 0
     } finally {
       await holders.close()
@@ -231,6 +233,18 @@ export const org: Verb = {
         ...(values.key && { key: 'key_1', secret }),
       })
       if (values.key && !values.json) shownOnce(terminal, secret, 'key_1', id, 'store')
+      await warnOfUnbounded(id)
+    }
+
+    function unbounded(organization: OrganizationConfig): string[] {
+      return new ModelAccess(config).unbounded(organization).map(model => model.id)
+    }
+
+    /** Of a prepaid organization: names the models of which nobody knows what a request can cost. */
+    async function warnOfUnbounded(id: string): Promise<void> {
+      const holder = await holders.find(id)
+      const models = holder ? unbounded(holder.organization) : []
+      if (models.length > 0) terminal.err(`warning: ${unboundedWords(models)}`)
     }
 
     async function credit(id: string, text: string | undefined): Promise<void> {
@@ -246,6 +260,7 @@ export const org: Verb = {
         ? `${id} has a credit of ${formatUsd(amount)} USD, ${credit.id}.`
         : `${credit.id} was given before.`
       tell(`${done}\n${leftOf(balance)}`, { organization: id, id: credit.id, created, balance })
+      await warnOfUnbounded(id)
     }
 
     /** Undefined for an organization of the file. */
@@ -329,14 +344,29 @@ const leftOf = (balance: Balance | undefined): string =>
     ? `${formatUsd(balance.left_nano_usd)} of ${formatUsd(balance.credited_nano_usd)} USD are left.`
     : 'It has no balance: billing is not prepaid.'
 
-function shown(organization: OrganizationConfig, place: 'file' | 'store', balance: Balance | undefined): string {
+/** Why a prepaid organization cannot use these models, and what to do; `sluice trace` says it, too. */
+export function unboundedWords(models: readonly string[]): string {
+  const [have, them] = models.length === 1 ? ['has', 'it'] : ['have', 'them']
+  const names = models.join(', ')
+  return `${names} ${have} no max_output_tokens, so a prepaid organization cannot use ${them}: set it in gateway.yaml`
+}
+
+/** @param unbounded models that it has by its rights, and that nobody bounds for its balance */
+function shown(
+  organization: OrganizationConfig,
+  place: 'file' | 'store',
+  balance: Balance | undefined,
+  unbounded: readonly string[],
+): string {
   const text = (value: unknown) => (Array.isArray(value) ? value.join(', ') : String(value))
   const { id, plan, status, billing, models, capabilities, streaming, name, metadata } = organization
+  const without = unbounded.length > 0 ? ` but ${unbounded.join(', ')} (no max_output_tokens)` : ''
+  const usable = `${text(models)}${without}`
   const rows = [
     ['organization', `${id}, in the ${place}`],
     ...(name === undefined ? [] : [['name', name]]),
     ...Object.entries(metadata ?? {}).map(([name, value]) => [`metadata.${name}`, value]),
-    ...Object.entries({ plan, status, billing, models, capabilities, streaming }).map(([name, v]) => [name, text(v)]),
+    ...Object.entries({ plan, status, billing, models: usable, capabilities, streaming }).map(([k, v]) => [k, text(v)]),
     ...(balance ? [['balance', leftOf(balance)]] : []),
     ...limitRows(organization.limits),
     ...limitRows(organization.model_limits),

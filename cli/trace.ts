@@ -4,6 +4,7 @@ import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
 import type { PassedLimit, TakenJson } from '../admin/recent.ts'
 import type { Alike, Traced } from '../admin/troubles.ts'
+import type { GatewayConfig } from '../config/types.ts'
 import type { ErrorCode } from '../core/canon/errors.ts'
 import { type Dimension, isMoney } from '../core/canon/limits.ts'
 import { formatUsd } from '../core/canon/money.ts'
@@ -11,10 +12,13 @@ import type { TimelineEntry } from '../core/engine/timeline.ts'
 import type { PassedOver } from '../core/plugin.ts'
 import type { LedgerRow } from '../core/ports/store.ts'
 import { requestIdTime } from '../core/tools/ids.ts'
+import { ModelAccess } from '../plugins/model-access/access.ts'
 import { ADMIN_HELP, ADMIN_OPTIONS, AdminListener } from './admin-listener.ts'
 import { configFile } from './arguments.ts'
+import { Holders } from './holders.ts'
 import type { Verb } from './main.ts'
 import { NEXT_STEPS } from './next-steps.ts'
+import { unboundedWords } from './org.ts'
 import { loadWithoutSecrets } from './problems.ts'
 import { Progress } from './progress.ts'
 import { columns, Failure, UsageError } from './terminal.ts'
@@ -48,6 +52,8 @@ export interface Found {
   ledger: LedgerRow | null
   memory: (Omit<Traced, 'taken'> & { taken: TakenJson | null }) | null
   missing: { log?: string; ledger?: string; memory?: string }
+  /** Why the model was not available, by the configuration and the account as they are now; absent where they don't tell. */
+  cause?: string
 }
 
 export const trace: Verb = {
@@ -69,7 +75,8 @@ export const trace: Verb = {
     const madeAt = requestIdTime(id)
     if (madeAt === undefined)
       throw new UsageError(`'${id}' is no request id: they are req_ and 24 letters or digits, as in x-request-id`)
-    const { config } = await loadWithoutSecrets(configFile(values.config, files), terminal)
+    const file = configFile(values.config, files)
+    const { config } = await loadWithoutSecrets(file, terminal)
     const gateway = new AdminListener(config, values)
     const [memory, ledger, log] = await Promise.all([
       gateway.get(`/trace?id=${id}`),
@@ -87,6 +94,8 @@ export const trace: Verb = {
         ...('missing' in memory && { memory: memory.missing }),
       },
     }
+    const cause = await causeOf(found, file, config)
+    if (cause !== undefined) found.cause = cause
     const known = found.log.length > 0 || found.ledger !== null || found.memory !== null
     if (values.json) terminal.out(JSON.stringify(found, null, 2))
     else if (known) terminal.out(inWords(found))
@@ -158,6 +167,27 @@ function parsed(text: string): LogLine | undefined {
   }
 }
 
+/** Why a model is not available that the file has, and that plan and key allow. */
+async function causeOf({ memory, log }: Found, file: string, config: GatewayConfig): Promise<string | undefined> {
+  const line = (log.find(({ msg }) => msg === 'exchange') ?? {}) as Record<string, any>
+  const code = memory?.code || line['code']
+  const id: string | undefined = memory?.organization || line['organization']
+  if (code !== 'model_not_available' || !id) return undefined
+  const access = new ModelAccess(config)
+  const asked = access.find(memory?.unknownModel || line['unknown_model'] || '')
+  const holders = new Holders(file, config)
+  try {
+    const { organization } = (await holders.find(id)) ?? {}
+    const unbounded = asked !== undefined && organization && access.unbounded(organization).includes(asked)
+    return unbounded ? unboundedWords([asked.id]) : undefined
+  } catch {
+    // What the ledger is missing says that the store does not open.
+    return undefined
+  } finally {
+    await holders.close()
+  }
+}
+
 // ---- in words -------------------------------------------------------------------------------------------------------
 
 /** The report as text of at most 80 columns, as far as its words are shorter than that; exported for tests. */
@@ -186,12 +216,17 @@ export function inWords(found: Found): string {
   const unknownModel = memory?.unknownModel || line['unknown_model']
   row(
     'model',
-    memory?.model || line['model'] || ledger?.model || (unknownModel && `${unknownModel}, which is not offered`),
+    memory?.model ||
+      line['model'] ||
+      ledger?.model ||
+      (unknownModel &&
+        `${unknownModel}, which is not offered${code === 'model_not_available' ? ' to this caller' : ''}`),
   )
   for (const text of backends(found, line)) row('backend', text)
   for (const over of memory?.passedOver ?? (line['passed_over'] as PassedOver[] | undefined) ?? [])
     row('backend', notAsked(over))
   row('limit', memory?.limit ? passed(memory.limit) : undefined)
+  row('cause', found.cause)
   const slowed = memory?.slowedMs || line['slowed_ms']
   row('slowed', slowed && `by ${ms(slowed)}, on purpose`)
   const taken = memory?.taken ?? detail?.taken

@@ -37,6 +37,13 @@ export class ModelAccess {
       .filter(model => isServed(model, organization))
   }
 
+  /** The models that the organization may use by its rights, and cannot since nobody knows what they cost at most. */
+  unbounded(organization: OrganizationConfig): ModelConfig[] {
+    return this.#models.filter(
+      model => this.#inList(organization.models, model) && !isBounded(pricedFor(organization, model), organization),
+    )
+  }
+
   allows(organization: OrganizationConfig, key: KeyConfig, model: ModelConfig): boolean {
     return this.#inList(organization.models, model) && this.#inList(key.models, model)
   }
@@ -69,7 +76,7 @@ export class ModelAccess {
     const model = pricedFor(organization, found)
     if (!isBounded(model, organization)) {
       return deny('model_not_available', {
-        message: `The model ${model.id} is not available to this organization. Models this key can call: ${this.#names(organization, key)}.`,
+        message: `The model ${model.id} is not available to this organization: the most that it writes is not configured. Ask the operator. Models this key can call: ${this.#names(organization, key)}.`,
         param: 'model',
       })
     }

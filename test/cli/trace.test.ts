@@ -148,6 +148,43 @@ test('trace: a refusal says by which limit, also when a flood of others has come
   assert.match(other.out, /^alike +1 of 251 of this caller/m)
 })
 
+// `init` leaves max_output_tokens to the operator where nobody knows it. Each request of a prepaid organization was refused,
+// "which is not offered", and nothing that an operator looks at said why.
+test('trace names the cause where a model of the file is not available to a prepaid organization', async t => {
+  const dir = mkdtempSync(join(tmpdir(), 'sluice-trace-'))
+  t.after(() => rmSync(dir, { recursive: true }))
+  const file = join(dir, 'gateway.yaml')
+  const g = await startGateway({
+    yaml: url => {
+      const yaml = defaultYaml(url).replace('sqlite::memory:', `sqlite:${join(dir, 'store.db')}`)
+      writeFileSync(file, yaml)
+      return yaml
+    },
+  })
+  t.after(() => g.close())
+  const made = await sluice('org', 'create', 'goldy', 'plan=tier1', 'billing=prepaid', '--key', '--config', file)
+  assert.equal(made.code, 0, made.err)
+  const key = made.out.trim().split('\n').at(-1)!
+  const ask = async (model: string) => {
+    const messages = [{ role: 'user', content: 'Hi' }]
+    const reply = await g.post('/v1/chat/completions', { model, messages }, { authorization: `Bearer ${key}` })
+    const { error }: any = await reply.json()
+    return { status: reply.status, message: error?.message, id: reply.headers.get('x-request-id')! }
+  }
+  await eventually(async () => (await ask('eb1-fast-preview')).status === 403)
+  const { id, message } = await ask('eb1-fast-preview')
+  assert.match(
+    message,
+    /not available to this organization: the most that it writes is not configured\. Ask the operator/,
+  )
+  const told = await sluice('trace', id, file, '--admin', g.gateway.adminAddress!)
+  assert.match(told.out, /^model +eb1-fast-preview, which is not offered to this caller$/m)
+  assert.match(
+    told.out.replace(/\s+/g, ' '),
+    / cause eb1-fast-preview has no max_output_tokens, so a prepaid organization cannot/,
+  )
+})
+
 // With named tokens alone, which the page on the admin API recommends, trace was answered 401 and had no way to give a
 // token.
 test('trace: a token of the admin listener comes from the command, the environment or the file', async t => {
