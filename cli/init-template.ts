@@ -157,7 +157,8 @@ pipelines:
     - validation
     - idempotency
     - model-access # finds the model; checks what plan and key allow
-    - conversation
+    - conversation # adds the history; keeps what the next turn needs
+    - compaction # shortens long conversations for clients that ask for it (docs/compaction.md)
     - token-estimate
     - ${search} # ${searchNote}
     - media # { fetch: [HOST] } fetches files for models that take no URLs (docs/media.md)
@@ -167,7 +168,7 @@ pipelines:
     - upstream # the terminal: calls a backend
     - usage-capture
     - header-stamp
-  count_tokens: [auth, validation, model-access, conversation, token-estimate, count-tokens, header-stamp]
+  count_tokens: [auth, validation, model-access, conversation, compaction, token-estimate, count-tokens, header-stamp]
   responses: [auth, retained-responses, header-stamp]
   models: [auth, models, header-stamp]
   usage: [auth, own-usage, header-stamp] # what the caller used
@@ -177,6 +178,7 @@ pipelines:
 
 routes:
   - { match: POST /v1/responses, surface: responses, pipeline: completions }
+  - { match: POST /v1/responses/compact, surface: compact, pipeline: completions }
   - { match: POST /v1/chat/completions, surface: chat, pipeline: completions }
   - { match: POST /v1/messages, surface: messages, pipeline: completions }
   - { match: POST /v1/messages/count_tokens, surface: messages, pipeline: count_tokens }

@@ -14,7 +14,7 @@ import { checkFiles } from './files.ts'
 import { checkPackages, type DialectFacts, readModels, readProviders, warnOfComputedCaps } from './models.ts'
 import { importedFiles } from './modules.ts'
 import { NO_OPTIONS } from './options.ts'
-import { checkByPlugins, namesIn, readPipelines, readRoutes } from './pipelines.ts'
+import { checkByPlugins, namesIn, readPipelines, readRoutes, warnOfOtherPlugins } from './pipelines.ts'
 import { BUILT_IN_PLANS } from './plans.ts'
 import { knownPlugins, type PluginSources, readPlugins } from './plugin-files.ts'
 import type { PresetFacts } from './presets.ts'
@@ -181,6 +181,7 @@ async function readAll(
   for (const name of plugins.keys()) if (!options.plugins.get(name)) searchers.push(name)
   checkSearchers(oldOptions, pipelines, plugins, searchers, report)
   warnOfNoSearch(models, pipelines, plugins, report)
+  warnOfOtherPlugins(pipelines, routes, plugins, report)
   if (sections.secret !== undefined) checkSecret(sections.secret, report)
   if (report.errors.length > 0 || !server || !store || !platform || !receipts) return undefined
 

@@ -3,10 +3,11 @@
  * sections.
  */
 
+import { isDeepStrictEqual } from 'node:util'
 import { ANY_SURFACE } from '../core/canon/conversation.ts'
 import type { PipelineEntry } from '../core/engine/chain.ts'
-import { conversation, request } from '../core/plugin.ts'
-import { type ChainToCheck, chainWarnings, checkChain, type PluginCatalog, place } from './check-chain.ts'
+import { conversation, request, type Slot } from '../core/plugin.ts'
+import { type ChainToCheck, chainWarnings, checkChain, fills, type PluginCatalog, place } from './check-chain.ts'
 import { NO_OPTIONS } from './options.ts'
 import type { Report } from './report.ts'
 import { fullEntry, type Names, route as openRoute, withNames } from './schema.ts'
@@ -242,4 +243,60 @@ export function checkByPlugins(config: GatewayConfig, catalog: PluginCatalog, re
     for (const message of catalog.get(entry.plugin)?.check?.(entry.config, config) ?? [])
       report.push({ ...entry.at, message: `${entry.id}: ${message}` })
   }
+}
+
+/**
+ * Warns of a pipeline that foretells what another one does, and whose plugins are not those of any that serves the same
+ * surface: it would admit what is refused there, or count what is not sent.
+ */
+export function warnOfOtherPlugins(
+  pipelines: Record<string, PipelineEntry[]>,
+  routes: readonly RouteConfig[],
+  catalog: PluginCatalog,
+  report: Report,
+): void {
+  const terminalOf = (name: string) =>
+    pipelines[name]?.map(({ plugin }) => catalog.get(plugin)).find(plugin => plugin?.terminal)
+  for (const name of Object.keys(pipelines)) {
+    const foretold = terminalOf(name)?.foretells
+    if (!foretold) continue
+    const own = deciding(pipelines[name]!, foretold, catalog)
+    const told = new Set<string>()
+    for (const surface of new Set(routes.filter(({ pipeline }) => pipeline === name).map(route => route.surface))) {
+      const serving = routes.filter(route => route.surface === surface && terminalOf(route.pipeline)?.calls)
+      const differences = serving.map(({ pipeline }) => ({
+        pipeline,
+        plugins: differing(own, deciding(pipelines[pipeline]!, foretold, catalog)),
+      }))
+      if (differences.some(({ plugins }) => plugins.length === 0)) continue
+      for (const { pipeline, plugins } of differences) {
+        if (told.has(pipeline)) continue
+        told.add(pipeline)
+        const what = `${plugins.join(', ')} ${plugins.length === 1 ? 'stands' : 'stand'} in one of the two alone, or with other options`
+        report.warn(
+          ['pipelines', name],
+          `pipeline ${name} tells what ${pipeline} would do with a request, and is another: ${what}. Write the same in both`,
+          'key',
+        )
+      }
+    }
+  }
+}
+
+/** The entries above the terminal by which it is decided what becomes of a request, by plugin. */
+function deciding(entries: readonly PipelineEntry[], foretold: readonly Slot<any>[], catalog: PluginCatalog) {
+  const above = entries.slice(
+    0,
+    entries.findIndex(({ plugin }) => catalog.get(plugin)?.terminal),
+  )
+  const found = above.filter(entry => {
+    const { provides = [], rewrites = [] } = catalog.get(entry.plugin) ?? {}
+    return provides.length + rewrites.length > 0 && !provides.some(slot => fills(foretold, slot))
+  })
+  return new Map(found.map(({ plugin, config }) => [plugin, config]))
+}
+
+function differing(one: ReadonlyMap<string, object>, other: ReadonlyMap<string, object>): string[] {
+  const all = new Set([...one.keys(), ...other.keys()])
+  return [...all].filter(plugin => !isDeepStrictEqual(one.get(plugin), other.get(plugin)))
 }

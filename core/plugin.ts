@@ -500,6 +500,12 @@ export interface Plugin<C = any, S extends keyof Configuration = any> {
   /** Terminal only, true where its answer is no reply of the surface: no WebSocket opens on its routes. */
   readonly postOnly?: boolean
   /**
+   * Terminal only. It answers what the pipeline that serves the surface would do with a request, so the plugins above it
+   * that fill or rewrite slots should be those of that pipeline, with the same options: `check` warns where they are not.
+   * These slots of the other pipeline the terminal works out itself.
+   */
+  readonly foretells?: readonly Slot<any>[]
+  /**
    * For a terminal that spends its operator's money or uses his credential when it has these options: what must protect
    * it. Absent, or an empty list: nothing has to.
    */

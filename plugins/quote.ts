@@ -10,7 +10,7 @@ import { denied } from './admission/denials.ts'
 import { type Need, needOf } from './admission/need.ts'
 import { capWithin, spendLeft } from './admission/output-cap.ts'
 import { platformFull, platformOf } from './admission/platform.ts'
-import { type Identity, identity, model } from './shared/slots.ts'
+import { type Identity, identity, model, reservation } from './shared/slots.ts'
 
 const schema = object({
   output_reserve: count(4096, 'As `output_reserve` of the pipeline whose requests are quoted.', 1),
@@ -28,6 +28,7 @@ export const quote = definePlugin({
   needs: [identity, conversation, estimate, model],
   terminal: true,
   postOnly: true,
+  foretells: [reservation],
   uses: ['platform'],
   create({ output_reserve }, { store, config, shared }) {
     const platform = platformOf(shared)

@@ -63,6 +63,19 @@ test('init without any variable takes the simulator', async t => {
   assert.deepEqual(Object.keys(parse(readFileSync(file, 'utf8')).providers), ['simulator'])
 })
 
+// Its quote had `compaction` and its completions had not: a Responses request that asks for a compaction was quoted as
+// admitted, and refused when it was sent.
+test('init writes the plugins and routes of the quickstart', async t => {
+  environment(t, {})
+  const file = empty(t)
+  assert.equal((await sluice('init', file)).code, 0)
+  const [made, quickstart] = [file, join(import.meta.dirname, '../../gateway.yaml')].map(path =>
+    parse(readFileSync(path, 'utf8')),
+  )
+  assert.deepEqual(made.pipelines, quickstart.pipelines)
+  assert.deepEqual(made.routes, quickstart.routes)
+})
+
 test('init by flags', async t => {
   environment(t, {})
   const file = empty(t)

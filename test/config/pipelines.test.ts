@@ -531,3 +531,45 @@ test('a built-in plugin whose work is on the way down does not load below the te
     assert.match(lines(errors).join('\n'), /late is listed below models \(line 5\), where no request reaches it/, name)
   }
 })
+
+// A quote whose pipeline had `compaction`, and the completions not, said admitted of a request that was then refused.
+test('a quote whose plugins are not those of a pipeline that serves the same surface: a warning names them', async () => {
+  const above = ['auth', 'validation', 'model-access', 'conversation', 'compaction', 'token-estimate', 'routing']
+  const serve = (names: string[]) =>
+    [...names.toSpliced(2, 0, 'idempotency'), 'admission', 'translation', 'upstream', 'usage-capture'].join(', ')
+  const quoted = (served: string[], quote: string[], more = '') =>
+    loadText(
+      small({
+        version: 'version: 2',
+        pipelines: `pipelines:\n  p: [${serve(served)}]\n  q: [${quote.join(', ')}, quote]`,
+        routes: `routes:
+  - { match: POST /v1/chat/completions, surface: chat, pipeline: p }
+  - { match: POST /v1/chat/completions/quote, surface: chat, pipeline: q }
+  - { match: POST /v1/quote, surface: any, pipeline: q }${more}`,
+      }),
+    )
+  const told = async (...args: Parameters<typeof quoted>) => {
+    const { errors, warnings } = await quoted(...args)
+    assert.deepEqual(lines(errors), [])
+    return lines(warnings).filter(line => line.includes('tells what'))
+  }
+  assert.deepEqual(await told(above, above), [])
+  const without = above.filter(name => name !== 'compaction')
+  const one = [
+    'gateway.yaml:4:3  pipeline q tells what p would do with a request, and is another: compaction stands in one of the two alone, or with other options. Write the same in both',
+  ]
+  assert.deepEqual(await told(without, above), one)
+  assert.deepEqual(await told(above, without), one)
+  const other = above.map(name =>
+    name === 'validation' ? '{ validation: { unknown_fields: { chat: strip } } }' : name,
+  )
+  assert.match(
+    (await told(other, without)).join(),
+    /^[^\n]* validation, compaction stand in one|compaction, validation/,
+  )
+  // One of those that serve the surface is enough, and a surface that nobody serves has nothing to be like.
+  assert.deepEqual(
+    await told(above, above, '\n  - { match: POST /v1/messages/quote, surface: messages, pipeline: q }'),
+    [],
+  )
+})
