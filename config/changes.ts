@@ -70,3 +70,20 @@ function ownOf(backend: Backend): object {
   return own
 }
 const OF_PROVIDER = ['baseUrl', 'apiKey', 'keyHeader', 'headers', 'dialect', 'variant', 'apiVersion'] as const
+
+/**
+ * Models, and plans with prices of their own, whose price differs while `price_book` is the same: rows of the ledger name
+ * the book, so that those before and those after the change look as if they were billed by one list.
+ */
+export function repriced(before: GatewayConfig, after: GatewayConfig): string[] {
+  if (before.price_book !== after.price_book) return []
+  const models = differing(before.models, after.models).filter(id => {
+    const [was, now] = [before.models[id]?.price, after.models[id]?.price]
+    return was != null && now != null && text(was) !== text(now)
+  })
+  const plans = differing(before.plans, after.plans).filter(name => {
+    const [was, now] = [before.plans[name], after.plans[name]]
+    return was !== undefined && now !== undefined && text(was.prices ?? {}) !== text(now.prices ?? {})
+  })
+  return [...models, ...plans.map(name => `plan ${name}`)]
+}

@@ -1,6 +1,6 @@
 /** A reload: loads the file as it is now, and puts it into service, or says why the configuration before stays. */
 import type { Metrics } from '../../admin/metrics.ts'
-import { changedNames } from '../../config/changes.ts'
+import { changedNames, repriced } from '../../config/changes.ts'
 import { type ConfigError, formatError } from '../../config/load.ts'
 import { storeSettings } from '../../config/store.ts'
 import type { GatewayConfig } from '../../config/types.ts'
@@ -65,7 +65,15 @@ export class Reloads {
       return this.#refuse([{ file: current.path, line: 1, column: 1, message: (error as Error).message }])
     }
     this.#options.metrics.reloaded('applied')
-    this.#options.log.info({ generation: number, changed }, 'configuration reloaded')
+    const { log } = this.#options
+    log.info({ generation: number, changed }, 'configuration reloaded')
+    const { price_book } = config
+    const prices = repriced(before, config)
+    if (prices.length > 0)
+      log.warn(
+        { price_book, prices },
+        'prices changed under the same price_book: give it a new name, ledger rows carry it',
+      )
     return { applied: true, errors: [] }
   }
 

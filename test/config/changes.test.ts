@@ -43,6 +43,36 @@ test('a reload says which sections, entries and keys differ, and no value', asyn
   }
 })
 
+// The line of a reload named the model, and nothing said that its rows before and after have one price book.
+test('a reload warns of prices that changed under the same price book, once', async () => {
+  const g = await startGateway()
+  try {
+    const told = () =>
+      g.log
+        .filter(({ level, message }) => level === 'warn' && message.startsWith('prices changed under the same'))
+        .map(({ fields }) => [fields.price_book, fields.prices])
+    const plain = defaultYaml(g.simulator.url)
+    const dearer = plain.replace('input: 0.25', 'input: 0.5')
+    const planned = `${dearer}plans:\n  own: { prices: { eb1-preview: { input: 9, output: 9 } } }\n`
+    for (const text of [
+      dearer,
+      dearer.replace('listed: false, ', ''),
+      planned,
+      planned.replace('input: 9', 'input: 8'),
+      plain.replace('price_book: test-1', 'price_book: test-2'),
+    ]) {
+      await writeFile(g.file, text)
+      assert.deepEqual((await g.gateway.reload()).errors, [])
+    }
+    assert.deepEqual(told(), [
+      ['test-1', ['eb1-efficient-preview']],
+      ['test-1', ['plan own']],
+    ])
+  } finally {
+    await g.close()
+  }
+})
+
 test('a line that would name thousands names fifty', () => {
   const organizations = (digest: string) =>
     Object.fromEntries(
