@@ -63,6 +63,8 @@ export interface StoreOptions {
    * Redis only: the folder that holds `journal/`. Default ./data. SQLite keeps its journal beside the database file.
    */
   dataDir?: string
+  /** A Redis that is no local one only: the folder `data` beside the configuration, where a gateway has one. */
+  configDir?: string
 }
 
 /**
@@ -109,6 +111,7 @@ export async function openStore(options: StoreOptions): Promise<Store> {
       share,
       replicas: options.replicas ?? 'auto',
       dataDir: isLocal(url) ? folderOf(url) : (options.dataDir ?? './data'),
+      configDir: isLocal(url) ? undefined : options.configDir,
     })
   }
   throw new StoreUnavailable(

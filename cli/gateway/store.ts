@@ -1,5 +1,6 @@
 /** Opens what a gateway keeps its state in: the store, its secret, and what ships its ledger. */
 import { randomUUID } from 'node:crypto'
+import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { storeSettings } from '../../config/store.ts'
 import type { GatewayConfig } from '../../config/types.ts'
@@ -33,6 +34,7 @@ export async function openStoreOf(
   if (ship) await checkTarget(ship.to)
   return openStore({
     url: config.store.url,
+    configDir: join(dirname(config.files[0]!), 'data'),
     timeout: config.store.timeout,
     instance,
     clock,

@@ -5,7 +5,10 @@
  * has another name, and is as wrong. A restore or a move brings data under a new name, too, and says so.
  *
  *   {sluice:leases}:format   hash: `data`, a random name of the data; `brought`, the name that a restore or move gave it
- *   data/*.store             JSON: a store, and the name of the data that it had when a gateway of this machine used it
+ *   data/*.store             JSON: a store, and the name of the data that it had when a gateway of this machine used it.
+ *                            It is beside the configuration file, so that a start from another folder knows of it, and
+ *                            in the working directory, beside the journal: a mounted file has nothing beside it that
+ *                            outlives the container, or that can be written
  */
 import { createHash, randomUUID } from 'node:crypto'
 import fs from 'node:fs'
@@ -21,14 +24,15 @@ const BROUGHT = 'brought'
 export class Identity {
   readonly #client: RedisClient
   readonly #log: Logger
-  readonly #file: string
+  /** Where it is remembered; the first that is there counts. The last must be writable. */
+  readonly #files: readonly string[]
 
-  /** @param dir the gateway's data folder */
-  constructor(client: RedisClient, dir: string, log: Logger) {
+  /** @param dirs the data folders: of the configuration, where there is one, and that which has the journal */
+  constructor(client: RedisClient, dirs: readonly string[], log: Logger) {
     this.#client = client
     this.#log = log
     const name = createHash('sha256').update(client.name).digest('hex').slice(0, 12)
-    this.#file = path.resolve(dir, `${name}.store`)
+    this.#files = [...new Set(dirs.map(dir => path.resolve(dir, `${name}.store`)))]
   }
 
   /** @throws StoreRefused when the data is gone that was there, or is another's that nobody has brought on purpose */
@@ -46,7 +50,7 @@ export class Identity {
             'To go on with what is there now',
           ]
     throw new StoreRefused(
-      `the data in ${name} ${what}. Look at what that Redis has loaded (with appendonly yes it ignores a dump.rdb), or restore a backup with \`sluice store restore\`. ${otherwise}, remove ${this.#file}`,
+      `the data in ${name} ${what}. Look at what that Redis has loaded (with appendonly yes it ignores a dump.rdb), or restore a backup with \`sluice store restore\`. ${otherwise}, remove ${this.#files.filter(file => fs.existsSync(file)).join(' and ')}`,
     )
   }
 
@@ -56,13 +60,17 @@ export class Identity {
     await this.#client.call(redis.hsetnx(FORMAT, DATA, randomUUID()))
     const data = await this.#found()
     const known = this.#known()
-    if (data === null || known === data) return
+    if (data === null) return
     const store = this.#client.name
-    if (known !== undefined) this.#log.warn({ store }, 'the store has other data than before')
-    const part = `${this.#file}.${process.pid}`
-    fs.mkdirSync(path.dirname(this.#file), { recursive: true, mode: 0o700 })
-    fs.writeFileSync(part, JSON.stringify({ store, data }), { mode: 0o600 })
-    fs.renameSync(part, this.#file)
+    if (known !== undefined && known !== data) this.#log.warn({ store }, 'the store has other data than before')
+    for (const [i, file] of this.#files.entries()) {
+      if (knownIn(file) === data) continue
+      try {
+        write(file, JSON.stringify({ store, data }))
+      } catch (error) {
+        if (i === this.#files.length - 1) throw error
+      }
+    }
   }
 
   #found(): Promise<string | null> {
@@ -70,13 +78,30 @@ export class Identity {
   }
 
   #known(): string | undefined {
-    try {
-      return (JSON.parse(fs.readFileSync(this.#file, 'utf8')) as { data: string }).data
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
-      throw new StoreRefused(`cannot read ${this.#file}: ${(error as Error).message}; mend or remove it`, error)
+    for (const file of this.#files) {
+      const known = knownIn(file)
+      if (known !== undefined) return known
     }
+    return undefined
   }
+}
+
+function knownIn(file: string): string | undefined {
+  try {
+    return (JSON.parse(fs.readFileSync(file, 'utf8')) as { data: string }).data
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException
+    // A folder of another user has nothing of a gateway of this one.
+    if (code === 'ENOENT' || code === 'ENOTDIR' || (code === 'EACCES' && !fs.existsSync(file))) return undefined
+    throw new StoreRefused(`cannot read ${file}: ${message}; mend or remove it`, error)
+  }
+}
+
+function write(file: string, text: string): void {
+  const part = `${file}.${process.pid}`
+  fs.mkdirSync(path.dirname(file), { recursive: true, mode: 0o700 })
+  fs.writeFileSync(part, text, { mode: 0o600 })
+  fs.renameSync(part, file)
 }
 
 /** Says that other data is here from now on, as a restore brings it: all machines take it. */

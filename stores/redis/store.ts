@@ -91,6 +91,8 @@ export interface RedisStoreOptions {
   /** The part of `maxTotal`, of `maxRecords` and of `maxValues` that one organization may have. */
   share: number
   dataDir: string
+  /** The folder beside the configuration that remembers which data was there, too. */
+  configDir?: string | undefined
   /** For tests: shorter leases. */
   leaseTimes?: LeaseTimes
   /** For tests: life of an idempotency mark, ms. */
@@ -166,7 +168,11 @@ export class RedisStore implements Store {
       instance,
       times: options.leaseTimes ?? LEASE_TIMES,
       steps: options.steps ?? STEPS,
-      identity: new Identity(client, options.dataDir, log),
+      identity: new Identity(
+        client,
+        [...(options.configDir === undefined ? [] : [options.configDir]), options.dataDir],
+        log,
+      ),
       each: async () => {
         await this.idempotency.renew()
         // What fails is done by the next beat: a full Redis must not keep what dead processes hold.

@@ -352,6 +352,40 @@ test('no gateway starts on a Redis whose data is gone, until it is restored or g
   await (await start()).close()
 })
 
+// It was remembered in the working directory alone, so a start from another folder did not know of it.
+test('which data was there is remembered beside the configuration, too, and a folder that cannot be written is none', {
+  skip,
+}, async () => {
+  const [url, configDir, before, after, none] = [
+    newRedis(),
+    path.join(temporary(), 'data'),
+    temporary(),
+    temporary(),
+    temporary(),
+  ]
+  const start = (dataDir: string, beside = configDir) => openStore(options(url, { dataDir, configDir: beside }))
+  const remembered = (dir: string) => fs.readdirSync(dir).filter(name => name.endsWith('.store')).length
+  // As an earlier release left it; the start of this one takes it over.
+  await (await openStore(options(url, { dataDir: before }))).close()
+  await (await start(before)).close()
+  assert.deepEqual([remembered(before), remembered(configDir)], [1, 1])
+  fs.writeFileSync(path.join(none, 'file'), '')
+  await (await start(none, path.join(none, 'file', 'data'))).close()
+  assert.equal(remembered(none), 1)
+
+  const redis = new Redis(url)
+  await redis.flushdb()
+  redis.disconnect()
+  const [name] = fs.readdirSync(configDir)
+  await assert.rejects(start(after), new RegExp(`is gone: .* remove ${path.join(configDir, name!)}$`))
+  await assert.rejects(
+    start(before),
+    new RegExp(`remove ${path.join(configDir, name!)} and ${path.join(before, name!)}$`),
+  )
+  for (const dir of [configDir, before]) fs.rmSync(path.join(dir, name!))
+  await (await start(before)).close()
+})
+
 /**
  * Once a gateway of a new machine had begun with nothing on a Redis that was empty, the machines that knew the lost data
  * started there too, with no more than a warning.
