@@ -181,9 +181,10 @@ export const memberOf =
     const [, name, value] = /^([\w.:/-]+)=(.*)$/s.exec(text) ?? []
     if (name === undefined) throw new UsageError(`${text} is not NAME=VALUE`)
     const [first = ''] = name.split('.')
-    if (!Object.hasOwn(properties, first) && !Object.hasOwn(LIMITS, name)) {
+    const members = Object.keys(properties as object)
+    if (!members.includes(first) && !Object.hasOwn(LIMITS, name)) {
       const limits = Object.keys(LIMITS)
-      const known = Object.keys(properties).filter(one => one !== 'limits')
+      const known = members.filter(one => one !== 'limits')
       const cure =
         didYouMean(name, [...known, ...limits]) || `; it takes ${known.join(', ')}, and the limits ${limits.join(', ')}`
       throw new Failure(`unknown key '${name}'${cure}\nNothing was changed.`)

@@ -158,10 +158,16 @@ for (const [engine, skip, urlOf] of [
       await look(who, false)
       assert.deepEqual(await posted(), [])
       const { organization } = who
-      const lowered = { ...who, organization: { ...organization, limits: { daily_spend_usd: 1e8 } } }
+      const lowered = {
+        ...who,
+        organization: { ...organization, limits: { ...organization.limits, daily_spend_usd: 1e8 } },
+      }
       await look(lowered, false)
       assert.deepEqual(words(await posted()), ['org day 100'])
-      const narrow = { ...who, organization: { ...organization, limits: { daily_spend_usd: 24e7 } } }
+      const narrow = {
+        ...who,
+        organization: { ...organization, limits: { ...organization.limits, daily_spend_usd: 24e7 } },
+      }
       await look(narrow, true)
       await look(narrow, false, watch())
       const told = (await posted()).slice(1).map(({ percent, limit }) => [percent, limit])
