@@ -516,6 +516,9 @@ export class Metrics {
       b => b.forgotten,
     )
     perBackend('sluice_backend_in_flight', 'gauge', 'Attempts under way.', b => b.inFlight)
+    perBackend('sluice_backend_held', 'gauge', 'Requests held until a trial of the backend is answered.', b => b.held)
+    const inVain = 'sluice_backend_held_in_vain_total'
+    perBackend(inVain, 'counter', 'Requests held for a trial for too long, or without room.', b => b.heldInVain)
     perBackend(
       'sluice_backend_error_rate',
       'gauge',

@@ -25,6 +25,7 @@ import { sentBudget } from '../plugins/shared/sent-bound.ts'
 import { unsentBudget } from '../plugins/shared/unsent.ts'
 import { rememberedBudget } from '../plugins/upstream/breaker.ts'
 import { queueBudget } from '../plugins/upstream/gate.ts'
+import { heldBudget } from '../plugins/upstream/held.ts'
 import { replyReadsBudget } from '../plugins/upstream/http1/client.ts'
 import { bodyBudgets } from '../plugins/validation.ts'
 import { patternsBudget } from '../providers/patterns.ts'
@@ -163,6 +164,7 @@ export const budgets: readonly Budget[] = [
   ...[recentBudget, threadsBudget, recallBudget, fetchingBudget, unsentBudget, platformBudget],
   ...[
     queueBudget,
+    heldBudget,
     sentBudget,
     replyReadsBudget,
     rememberedBudget,

@@ -74,6 +74,8 @@ export interface Call {
 /** A call for which a backend has been chosen. */
 export interface AttemptCall extends Call {
   readonly backend: Backend
+  /** Called when the head of a stream of 200 has come, before its first event. */
+  readonly headCame?: () => void
 }
 
 /** What became of the attempts of an exchange. `upstream` keeps one for each exchange, in the slot `callReport`. */

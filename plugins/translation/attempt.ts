@@ -161,6 +161,7 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
     if (status >= 300) return
     this.#decoder = this.#written.decoder()
     this.#reader = this.#written.frames(String(headers['content-type'] ?? ''))
+    if (this.#reader && status === 200) this.#call.headCame?.()
   }
 
   onResponseData(_: WireControl, chunk: Buffer): void {

@@ -22,6 +22,7 @@ import { upstreamFields } from '../shared/call-report.ts'
 import { type Consequence, FAULTS } from '../shared/fault-table.ts'
 import { unsent } from '../shared/slots.ts'
 import type { Cause, Refusal, Scope } from './breaker.ts'
+import { HELD_MS } from './held.ts'
 import type { UpstreamOptions } from './options.ts'
 import type { Target, Targets } from './targets.ts'
 
@@ -32,6 +33,12 @@ import type { Target, Targets } from './targets.ts'
 const BACKOFF_MS = 100
 /** The header that marks a request as safe to run twice: it may be retried even when a backend may have acted. */
 const SAFE_HEADER = 'x-retry-safe'
+
+/**
+ * The wait of who was refused beside a trial, in milliseconds: with the random share no more than a second, in which the
+ * trial may be answered.
+ */
+const BESIDE_TRIAL_MS = 800
 
 const NO_BACKEND: Refusal = { waitMs: Number.POSITIVE_INFINITY, cause: 'fault' }
 
@@ -56,6 +63,8 @@ export class Attempts implements CallControl {
   #failures = 0
   /** The error of the attempt before. */
   #last: GatewayError | null = null
+  /** Until when the call may be held for a trial; null until it was. */
+  #heldUntil: number | null = null
 
   constructor(call: Call, sink: CallSink, context: AttemptContext, send: SendAttempt) {
     this.#call = call
@@ -79,7 +88,7 @@ export class Attempts implements CallControl {
     const now = this.#context.clock.mono()
     const i = this.#choose(now)
     if (i !== 0) this.#notePassedOver(i === -1 ? this.#untried : this.#untried.slice(0, i), now)
-    if (i === -1) return this.#sink.fail(this.#last ?? this.#unavailable(now))
+    if (i === -1) return this.#findNone(now)
     const target = this.#context.targets.of(this.#untried.splice(i, 1)[0]!)
     if (target.pool.gate.enter()) this.#attempt(target)
     else this.#wait(target)
@@ -115,6 +124,22 @@ export class Attempts implements CallControl {
     }
   }
 
+  /** No backend can be tried now. Where a trial may show that one can, the call waits for that. */
+  #findNone(now: number): void {
+    if (this.#last) return this.#sink.fail(this.#last)
+    const { targets, clock } = this.#context
+    const trying = this.#untried.find(backend => targets.of(backend).breaker.awaits(now, this.#tenant))
+    if (!trying) return this.#sink.fail(this.#unavailable(now))
+    const { state } = targets.of(trying)
+    this.#heldUntil ??= now + Math.min(HELD_MS, this.#call.clocks.headWait)
+    const giveUp = state.held.wait(clock, this.#tenant, this.#heldUntil - now, refused => {
+      if (this.#sink.closed) return
+      if (refused) this.#sink.fail(this.#unavailable(clock.mono()))
+      else this.#next()
+    })
+    if (giveUp) this.#relay.to(whileWaiting(giveUp))
+  }
+
   /**
    * No backend can be tried. The client learns when the first one can, and why that one is out: only where it had no
    * capacity is it a rate limit, anything else is an outage.
@@ -123,6 +148,7 @@ export class Attempts implements CallControl {
     const breakers = this.#call.candidates.map(backend => this.#context.targets.of(backend).breaker)
     // Another one may have been busy.
     const out = breakers.filter(breaker => !breaker.allows(now, this.#tenant))
+    const beside = out.some(breaker => breaker.awaits(now, this.#tenant))
     const { waitMs, cause } = out
       .map(breaker => breaker.refusal(now, this.#tenant))
       .reduce((least, each) => (each.waitMs < least.waitMs ? each : least), NO_BACKEND)
@@ -141,20 +167,20 @@ export class Attempts implements CallControl {
       case 'fault':
         return new GatewayError('provider_unavailable', {
           message: 'No upstream of this model is available. Retry after the advertised time.',
-          horizonMs: unavailableMs(waitMs),
+          horizonMs: beside ? BESIDE_TRIAL_MS : unavailableMs(waitMs),
         })
     }
   }
 
   /** All connections are busy: waits for one. */
   #wait(target: Target): void {
-    const { breaker, pool } = target
+    const { pool } = target
     const giveUp = pool.gate.wait(this.#context.clock, this.#tenant, refused => {
       if (refused) {
-        breaker.recordNeutral(this.#tenant)
+        this.#neutral(target)
         this.#busy(refused.waitedMs)
       } else if (this.#sink.closed) {
-        breaker.recordNeutral(this.#tenant)
+        this.#neutral(target)
         pool.gate.leave()
       } else this.#attempt(target)
     })
@@ -162,9 +188,15 @@ export class Attempts implements CallControl {
     this.#relay.to(
       whileWaiting(() => {
         giveUp()
-        breaker.recordNeutral(this.#tenant)
+        this.#neutral(target)
       }),
     )
+  }
+
+  /** The request says nothing about the backend. @param sent when it was; default: it never was */
+  #neutral({ breaker, state }: Target, sent?: number): void {
+    breaker.recordNeutral(this.#tenant, sent)
+    state.held.told(this.#context.clock.mono(), false)
   }
 
   #busy(waitedMs: number): void {
@@ -185,7 +217,7 @@ export class Attempts implements CallControl {
     this.#running = attempt
     state.began()
     try {
-      this.#relay.make(() => this.#send({ ...this.#call, backend }, attempt))
+      this.#relay.make(() => this.#send({ ...this.#call, backend, headCame: attempt.headCame }, attempt))
     } catch (error) {
       // The caller may be a timer, or another exchange that just freed a connection: neither could answer this client,
       // so the error is not thrown.
@@ -202,6 +234,13 @@ export class Attempts implements CallControl {
     this.#back(target, target.breaker.succeeded(now, this.#tenant, startedMono))
     this.#call.report.answered(target.backend)
     this.#call.facts.peek(unsent)?.answered()
+    target.state.held.told(now, true)
+  }
+
+  /** The head of a stream of 200 has come: a sign that this backend is well, for those that are held. */
+  begins({ target, startedMono }: AttemptSink): void {
+    target.breaker.headCame(this.#tenant, startedMono)
+    target.state.held.told(this.#context.clock.mono(), true)
   }
 
   /**
@@ -209,12 +248,14 @@ export class Attempts implements CallControl {
    * @param tooLong the backend was silent for as long as the idle limit allows
    * @returns whether that says something about the backend's health
    */
-  silent({ target }: AttemptSink, tooLong: boolean): boolean {
+  silent({ target, startedMono, late }: AttemptSink, tooLong: boolean): boolean {
     if (tooLong) {
       const now = this.#context.clock.mono()
-      const { breaker } = target
+      const { breaker, state } = target
       this.#back(target, breaker.reached(now) ? 'all' : null)
-      this.#leftOut(target, 'failures', breaker.failed(now, this.#tenant, 'organization'), 'gateway_timeout', now)
+      const closed = breaker.failed(now, this.#tenant, 'organization', startedMono, late)
+      this.#leftOut(target, 'failures', closed, 'gateway_timeout', now)
+      state.held.told(now, false)
     }
     this.#call.report.answered(target.backend)
     return tooLong
@@ -231,7 +272,7 @@ export class Attempts implements CallControl {
     if (error && unseen) this.#recordFault(attempt, error, unseen)
     target.state.ended()
     // The client disconnected before there was an answer. A trial without an end would keep the backend out for ever.
-    if (!attempt.recorded) target.breaker.recordNeutral(this.#tenant)
+    if (!attempt.recorded) this.#neutral(target, attempt.startedMono)
     target.pool.gate.leave()
     if (!error || this.#sink.closed) return
     this.#last = error
@@ -252,8 +293,8 @@ export class Attempts implements CallControl {
     const now = this.#context.clock.mono()
     if (reached) this.#back(target, breaker.reached(now) ? 'all' : null)
     let closed: Scope | null = null
-    if (counts === 'nobody') breaker.recordNeutral(this.#tenant)
-    else closed = breaker.failed(now, this.#tenant, counts)
+    if (counts === 'nobody') breaker.recordNeutral(this.#tenant, attempt.startedMono)
+    else closed = breaker.failed(now, this.#tenant, counts, attempt.startedMono, attempt.late)
     // A request that the provider faults says nothing about others, whatever header goes with the answer.
     const mayPause = counts === 'organization' || code === 'capacity_exceeded'
     const pause = mayPause ? (fault.restMs ?? pauseAskedIn(error)) : null
@@ -271,6 +312,7 @@ export class Attempts implements CallControl {
     )
     if (closed === 'all' || (closed && paused !== 'all')) this.#leftOut(target, 'failures', closed, code, now)
     else this.#leftOut(target, 'pause', paused, code, now)
+    state.held.told(now, false)
   }
 
   /** @param scope for whom the backend is left out from now on; null when nothing changed */
@@ -366,6 +408,8 @@ class AttemptSink extends SinkAround {
   over = false
   /** An event has been passed on: another backend can't take its place. */
   begun = false
+  /** The head of a stream of 200 has come. */
+  late = false
   #answered = false
   readonly #owner: Attempts
 
@@ -374,6 +418,12 @@ class AttemptSink extends SinkAround {
     this.target = target
     this.startedMono = startedMono
     this.#owner = owner
+  }
+
+  readonly headCame = (): void => {
+    if (this.over || this.late) return
+    this.late = true
+    this.#owner.begins(this)
   }
 
   override emit(event: StreamEvent): void {

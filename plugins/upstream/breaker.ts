@@ -11,7 +11,8 @@
  *   backend for it alone. So a tenant with two organizations gains nothing.
  *
  * Whoever finds no other backend may probe this one, once a second: what is over is then noticed at once, and a backend
- * that is dead gets no more than the probes. An organization has probes of its own while the backend is closed to it
+ * that is dead gets no more than the probes. Probes that get further than the faults did may follow each other faster
+ * (trials.ts), and others are held until they are answered (held.ts). An organization has probes of its own while the backend is closed to it
  * alone. While it is closed to all, all share them. An organization whose probes fail waits twice as long for each next
  * one, as far as others are to have their turn: one probe a second is open to everybody, so that a second never goes by
  * without, and one more to those that do not wait.
@@ -23,6 +24,7 @@ import type { Budget } from '../../core/engine/budget.ts'
 import type { LeftOut } from '../../core/plugin.ts'
 import { type BreakerOptions, Circuit, type CircuitState } from './circuit.ts'
 import { Recent } from './recent.ts'
+import { TRIAL_MS, Trials } from './trials.ts'
 
 /** For whom something holds. */
 export type Scope = 'all' | 'organization'
@@ -41,8 +43,6 @@ export interface Refusal {
  * away for days.
  */
 const MAX_REST = 4
-/** Milliseconds between two probes. */
-const PROBE_MS = 1000
 /** The wait of an organization whose probes fail is doubled at most this often: 64 s. */
 const MAX_DOUBLINGS = 6
 /**
@@ -70,8 +70,8 @@ class Own extends Circuit {
   askedUntil = 0
   /** Why the provider asked for it. */
   cause: Cause = 'capacity'
-  /** Its next probe may pass from this time on, while the backend is closed to this organization alone. */
-  probeAt = 0
+  /** What is sent while the backend is closed to this organization. */
+  readonly trials = new Trials()
   /** Faults, pauses and probes since its last success. */
   misses = 0
   /** Until this time it leaves probes to others. */
@@ -98,9 +98,9 @@ export class Breaker {
   #reason: LeftOut | undefined
   /** The organization that met the last pause which may become one for all. */
   #lastPaused: Own | null = null
-  /** While it is closed to all, the next probe may pass from this time on: of anybody, and of who need not wait. */
-  #probeAt = 0
-  #earlyProbeAt = 0
+  /** What is sent while it is closed to all: by anybody, and when it was last by somebody that need not wait. */
+  readonly #trials = new Trials()
+  #earlySent = Number.NEGATIVE_INFINITY
   #succeededAt = Number.NEGATIVE_INFINITY
   /** The organization that met the last fault, when that was, and when another one met its last fault. */
   #faultOf = ''
@@ -141,41 +141,70 @@ export class Breaker {
       if (this.#caller !== undefined) this.#otherCalledAt = now
       this.#caller = organization
     }
-    if (!this.allows(now, organization)) return false
-    const own = this.#own.peek(organization)
-    const trial = this.#all.state(now) !== 'closed' || this.#reach.state(now) !== 'closed'
-    if (trial && own && this.#mustYield(now, own)) return false
+    if (!this.#mayEnter(now, organization)) return false
     this.#entered(now, organization)
     return true
   }
 
+  #mayEnter(now: number, organization: string): boolean {
+    if (!this.allows(now, organization)) return false
+    const own = this.#own.peek(organization)
+    const trial = this.#all.state(now) !== 'closed' || this.#reach.state(now) !== 'closed'
+    return !(trial && own && this.#mustYield(now, own))
+  }
+
   /** Sends a request as a probe, when `tryEnter` refused it here and no other backend takes it. */
   tryProbe(now: number, organization: string): boolean {
+    if (!this.#mayProbe(now, this.#own.peek(organization))) return false
     const own = this.#own.of(organization, now)
-    const alone = now < own.pausedUntil || !own.allows(now)
-    const toAll = now < this.#pausedUntil || !this.#all.allows(now) || !this.#reach.allows(now)
     const yields = this.#mustYield(now, own)
-    if (alone && now < own.probeAt) return false
-    if (toAll && now < (yields ? this.#probeAt : this.#earlyProbeAt)) return false
-    own.probeAt = now + PROBE_MS
-    if (toAll) this.#probed(now, yields)
     this.#yields(now, own)
     this.#entered(now, organization, yields)
     return true
   }
 
-  /** The next probe for all has to wait. */
-  #probed(now: number, yields: boolean): void {
-    this.#probeAt = now + PROBE_MS
-    if (!yields) this.#earlyProbeAt = now + PROBE_MS
+  #mayProbe(now: number, own: Own | undefined): boolean {
+    if (own && shut(own, now) && !own.trials.due(now)) return false
+    return !this.#shutToAll(now) || now >= this.#dueToAll(now, own)
+  }
+
+  /** When the next probe of this organization may be sent, while the backend is closed to all. */
+  #dueToAll(now: number, own: Own | undefined): number {
+    return this.#trials.dueAt(now, own && this.#mustYield(now, own) ? undefined : this.#earlySent)
+  }
+
+  /** Whether a request that is sent now is no trial for all. */
+  #shutToAll(now: number): boolean {
+    return now < this.#pausedUntil || !this.#all.allows(now) || !this.#reach.allows(now)
+  }
+
+  /** Whether `tryEnter` or `tryProbe` would send a request. */
+  admits(now: number, organization: string): boolean {
+    return this.#mayEnter(now, organization) || this.#mayProbe(now, this.#own.peek(organization))
+  }
+
+  /** Whether a trial runs that may open the backend to this organization, to which it is closed. */
+  awaits(now: number, organization: string): boolean {
+    const own = this.#own.peek(organization)
+    const alone = own !== undefined && shut(own, now)
+    const toAll = this.#shutToAll(now)
+    return (alone || toAll) && !(alone && !own.trials.running) && !(toAll && !this.#trials.running)
+  }
+
+  /** The next trial for all has to wait. */
+  #waitAll(now: number): void {
+    this.#trials.wait(now)
+    this.#earlySent = now
   }
 
   #entered(now: number, organization: string, yields = false): void {
     const own = this.#own.peek(organization)
     const reach = this.#reach.entered(now)
-    // A trial of any of them counts as the probe of this second.
-    if (this.#all.entered(now) || reach) this.#probed(now, yields)
-    if (own?.entered(now)) own.probeAt = now + PROBE_MS
+    if (this.#all.entered(now) || reach || this.#shutToAll(now)) {
+      this.#trials.sent(now)
+      if (!yields) this.#earlySent = now
+    }
+    if (own && (own.entered(now) || shut(own, now))) own.trials.sent(now)
   }
 
   /** Whether a backend that recovered already takes a request that another could take. @param r uniform in [0, 1) */
@@ -206,7 +235,7 @@ export class Breaker {
       return { waitMs: Math.max(own.askedUntil - now, own.outFor(now)), cause: own.cause }
     if (own && !own.allows(now)) return { waitMs: own.outFor(now), cause: 'fault' }
     const cause = now < this.#pausedUntil ? this.#cause : 'fault'
-    return { waitMs: Math.max(0, Math.min(this.#probeAt, this.outFor(now, organization) + now) - now), cause }
+    return { waitMs: Math.max(0, Math.min(this.#trials.dueAt(now) - now, this.outFor(now, organization))), cause }
   }
 
   /** Why it is left out for this organization; undefined when it is not. */
@@ -225,6 +254,8 @@ export class Breaker {
   succeeded(now: number, organization: string, began: number): Scope | null {
     const own = this.#own.of(organization, now)
     own.misses = own.probeAfter = 0
+    own.trials.succeeded()
+    this.#trials.succeeded()
     this.#succeededAt = now
     const reachable = this.#reach.succeeded(now)
     let all = this.#all.succeeded(now) || reachable
@@ -244,6 +275,12 @@ export class Breaker {
     return all ? 'all' : mine ? 'organization' : null
   }
 
+  /** The head of a stream of 200 has come. @param sent when the request was */
+  headCame(organization: string, sent: number): void {
+    this.#trials.head(sent)
+    this.#own.peek(organization)?.trials.head(sent)
+  }
+
   /** A reply of whatever kind has begun. @returns true when that opened the backend again, to all */
   reached(now: number): boolean {
     return this.#reach.succeeded(now)
@@ -251,15 +288,19 @@ export class Breaker {
 
   /**
    * @param counts `all` for a failure to connect
+   * @param sent when the request was sent
+   * @param late the head of a stream of 200 had come
    * @returns for whom this closed the backend; null when it changed nothing
    */
-  failed(now: number, organization: string, counts: Scope): Scope | null {
+  failed(now: number, organization: string, counts: Scope, sent = now, late = false): Scope | null {
     this.#failures++
+    this.#trials.failed(now, sent, late)
+    this.#own.peek(organization)?.trials.failed(now, sent, late)
     if (counts === 'all') {
       this.#own.peek(organization)?.recordNeutral()
       this.#all.failed(now, false)
       if (!this.#reach.failed(now)) return null
-      this.#probed(now, false)
+      this.#waitAll(now)
       return 'all'
     }
     if (organization !== this.#faultOf) {
@@ -271,9 +312,9 @@ export class Breaker {
     const own = this.#own.of(organization, now)
     this.#yields(now, own)
     const mine = own.failed(now)
-    if (mine) own.probeAt = now + PROBE_MS
+    if (mine) own.trials.wait(now)
     if (this.#all.failed(now, now - this.#otherFaultAt < window && now - this.#succeededAt >= window)) {
-      this.#probed(now, false)
+      this.#waitAll(now)
       return 'all'
     }
     return mine ? 'organization' : null
@@ -285,11 +326,17 @@ export class Breaker {
     else this.#own.of(organization, now).reason = reason
   }
 
-  /** The attempt says nothing about the backend's health (the client disconnected, the request was bad). */
-  recordNeutral(organization: string): void {
+  /**
+   * The attempt says nothing about the backend's health (the client disconnected, the request was bad).
+   * @param sent when the request was sent
+   */
+  recordNeutral(organization: string, sent = Number.POSITIVE_INFINITY): void {
+    const own = this.#own.peek(organization)
+    this.#trials.neutral(sent)
+    own?.trials.neutral(sent)
     this.#reach.recordNeutral()
     this.#all.recordNeutral()
-    this.#own.peek(organization)?.recordNeutral()
+    own?.recordNeutral()
   }
 
   /**
@@ -303,7 +350,7 @@ export class Breaker {
     if (now >= own.pausedUntil) {
       own.pausedSince = now
       own.askedUntil = 0
-      own.probeAt = now + PROBE_MS
+      own.trials.wait(now)
     }
     own.pausedUntil = Math.max(own.pausedUntil, now + Math.min(ms, most))
     own.askedUntil = Math.max(own.askedUntil, now + ms)
@@ -321,14 +368,14 @@ export class Breaker {
     this.#pausedUntil = Math.min(own.pausedUntil, other.pausedUntil)
     this.#pausedSince = now
     this.#cause = cause
-    this.#probed(now, false)
+    this.#waitAll(now)
     return 'all'
   }
 
   /** Lets other organizations probe first, where there are any. */
   #yields(now: number, own: Own): void {
     own.misses = Math.min(own.misses + 1, MAX_DOUBLINGS)
-    own.probeAfter = now + PROBE_MS * 2 ** own.misses
+    own.probeAfter = now + TRIAL_MS * 2 ** own.misses
   }
 
   /** Whether it leaves this probe to others. Where nobody else calls, nobody has to be let through first. */
@@ -402,6 +449,11 @@ export class Breaker {
 
 /** Whether it is closed to this organization because of what it met itself. */
 const isClosed = (own: Own, now: number) => own.state(now) === 'open' || now < own.pausedUntil
+
+/** Whether a request that is sent now is no trial for this organization alone, to which the backend is closed. */
+function shut(own: Own, now: number): boolean {
+  return now < own.pausedUntil || !own.allows(now)
+}
 
 /** A request that began at `began` was served: a pause of another organization that runs since before is its own. */
 function disproves(paused: Own, now: number, began: number): void {

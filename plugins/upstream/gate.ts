@@ -1,20 +1,7 @@
-/**
- * Limits the requests in flight, with a bounded queue in front (ERR-6). Organizations take turns in the queue; within
- * one of them, first come, first served.
- */
+/** Limits the requests in flight, with a bounded line in front (ERR-6). */
 import type { Budget } from '../../core/engine/budget.ts'
-import type { Clock, Timer } from '../../core/tools/clock.ts'
-import { FairQueue } from '../../core/tools/fair.ts'
-
-/** Why there is no room: the queue was full, or the wait took too long. `waitedMs`: how long the request waited. */
-export type Refusal = { reason: 'full' | 'waited'; waitedMs: number }
-
-interface Waiting {
-  since: number
-  timer: Timer
-  /** Called once: null gives the place. */
-  go: (refused: Refusal | null) => void
-}
+import type { Clock } from '../../core/tools/clock.ts'
+import { Line, type Refusal } from './line.ts'
 
 export const queueBudget: Budget = {
   name: 'provider_queue',
@@ -28,30 +15,28 @@ export const queueBudget: Budget = {
 
 export class Gate {
   readonly #capacity: number
-  readonly #queueMax: number
   readonly #waitMs: number
+  readonly #line: Line
   #inFlight = 0
-  #refused = 0
-  readonly #queue = new FairQueue<Waiting>()
 
   constructor(capacity: number, queueMax: number, waitMs: number) {
     this.#capacity = capacity
-    this.#queueMax = queueMax
     this.#waitMs = waitMs
+    this.#line = new Line(queueMax)
   }
 
   get inFlight(): number {
     return this.#inFlight
   }
   get queued(): number {
-    return this.#queue.size
+    return this.#line.size
   }
   get capacity(): number {
     return this.#capacity
   }
   /** All requests refused so far, for metrics. */
   get refused(): number {
-    return this.#refused
+    return this.#line.refused
   }
 
   /** @returns true when there is room; the caller must then call `leave` */
@@ -61,59 +46,14 @@ export class Gate {
     return true
   }
 
-  /**
-   * Waits for room after `enter` returned false. Calls `go` once, at once or later: with null when there is room (the
-   * caller must then call `leave`), else with the refusal. When the queue is full, the organization with most waiting
-   * requests gives up its newest one for an organization with fewer.
-   * @returns a function that gives up waiting; null when `go` was already called
-   */
+  /** Waits for room after `enter` returned false, as `Line.wait` does. Who gets a place must call `leave`. */
   wait(clock: Clock, owner: string, go: (refused: Refusal | null) => void): (() => void) | null {
-    const since = clock.mono()
-    const last = this.#queue.size >= this.#queueMax ? this.#giveWay(owner) : null
-    if (last === undefined) {
-      this.#refused++
-      go({ reason: 'full', waitedMs: 0 })
-      return null
-    }
-    const waiting: Waiting = {
-      since,
-      go,
-      timer: clock.setTimer(this.#waitMs, () => {
-        this.#queue.delete(owner, waiting)
-        this.#refused++
-        go({ reason: 'waited', waitedMs: clock.mono() - since })
-      }),
-    }
-    this.#queue.push(owner, waiting)
-    if (last) {
-      this.#refused++
-      last.timer.cancel()
-      last.go({ reason: 'full', waitedMs: since - last.since })
-    }
-    return () => {
-      waiting.timer.cancel()
-      this.#queue.delete(owner, waiting)
-    }
+    return this.#line.wait(clock, owner, this.#waitMs, go)
   }
 
+  /** The place goes to the next in the line, if there is one. */
   leave(): void {
-    const next = this.#queue.shift()
-    if (!next) {
-      this.#inFlight--
-      return
-    }
-    // The place goes to the next in the queue, so the count stays.
-    next.timer.cancel()
-    next.go(null)
-  }
-
-  /**
-   * Takes the newest request of the organization that has most of them, when that is at least two more than `owner`
-   * has.
-   */
-  #giveWay(owner: string): Waiting | undefined {
-    const longest = this.#queue.longest
-    if (longest === undefined || this.#queue.waitingOf(longest) <= this.#queue.waitingOf(owner) + 1) return undefined
-    return this.#queue.pop(longest)
+    // Whoever it is may leave before this returns, so its place is counted all the while.
+    if (!this.#line.next()) this.#inFlight--
   }
 }

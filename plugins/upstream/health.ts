@@ -5,6 +5,7 @@ import type { LeftOut, SharedState } from '../../core/plugin.ts'
 import { backendsKey, poolsKey, retriesKey } from '../shared/state.ts'
 import { Breaker, type Scope } from './breaker.ts'
 import type { BreakerOptions, CircuitState } from './circuit.ts'
+import { Held } from './held.ts'
 import { Pools } from './pools.ts'
 import { RetryBudgets } from './retry-budget.ts'
 
@@ -21,6 +22,9 @@ export interface BackendHealth {
   errorRate: number
   /** Attempts that are running. */
   inFlight: number
+  /** Requests that wait for its trial at the moment, and all that waited in vain so far. */
+  held: number
+  heldInVain: number
   /** All attempts so far. */
   attempts: number
   /** The attempts that count against the backend's health. */
@@ -76,25 +80,30 @@ export class Backends {
   }
 
   health(now: number): BackendHealth[] {
-    return [...this.#known].map(([id, { breaker, inFlight, attempts, failed, oversized, oversizedRequests }]) => ({
-      id,
-      breaker: breaker.state(now),
-      out: breaker.out(now),
-      closedTo: breaker.closedTo(now),
-      errorRate: breaker.errorRate,
-      inFlight,
-      attempts,
-      failures: breaker.failures,
-      failed,
-      oversized,
-      oversizedRequests,
-      forgotten: breaker.forgotten,
-    }))
+    return [...this.#known].map(
+      ([id, { breaker, held, inFlight, attempts, failed, oversized, oversizedRequests }]) => ({
+        id,
+        breaker: breaker.state(now),
+        out: breaker.out(now),
+        closedTo: breaker.closedTo(now),
+        errorRate: breaker.errorRate,
+        inFlight,
+        held: held.size,
+        heldInVain: held.inVain,
+        attempts,
+        failures: breaker.failures,
+        failed,
+        oversized,
+        oversizedRequests,
+        forgotten: breaker.forgotten,
+      }),
+    )
   }
 }
 
 export class BackendState {
   readonly breaker: Breaker
+  readonly held: Held
   inFlight = 0
   attempts = 0
   oversized = 0
@@ -103,6 +112,7 @@ export class BackendState {
 
   constructor(options: BreakerOptions) {
     this.breaker = new Breaker(options)
+    this.held = new Held(this.breaker)
   }
 
   began(): void {

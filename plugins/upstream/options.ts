@@ -31,7 +31,7 @@ export const schema = object({
       window: duration('30s', 'Window in which failures are counted.'),
       open_for: duration(
         '15s',
-        'Longest time that an open breaker keeps the backend out before a trial request. It begins with `1s`, and doubles with each trial that fails. Where a request has no other backend, one a second is sent all the same.',
+        'Longest time that an open breaker keeps the backend out before a trial request. It begins with `1s`, and doubles with each trial that fails. Where a request has no other backend, one a second is sent all the same, and what comes meanwhile waits for its answer.',
       ),
     },
     [],

@@ -205,7 +205,11 @@ const SAID: readonly [page: string, sentence: string][] = [
   ['upstreams', `at most ${word(code(BREAKER, 'MAX_REST'))} times \`open_for\``],
   [
     'upstreams',
-    `up to ${seconds(code(BREAKER, 'PROBE_MS')) * 2 ** code(BREAKER, 'MAX_DOUBLINGS')} s, as long as others call too`,
+    `up to ${seconds(code('plugins/upstream/trials.ts', 'TRIAL_MS')) * 2 ** code(BREAKER, 'MAX_DOUBLINGS')} s, as long as others call too`,
+  ],
+  [
+    'upstreams',
+    `${seconds(code('plugins/upstream/held.ts', 'HELD_MS'))} s, and ${plain(code('plugins/upstream/held.ts', 'MAX_HELD'))} requests for each backend`,
   ],
   ['upstreams', `A breaker remembers at most ${plain(code(BREAKER, 'MAX_ORGANIZATIONS'))} organizations`],
   ['upstreams', `Idle connections are closed after ${seconds(code('plugins/upstream/pools.ts', 'KEEP_ALIVE_MS'))} s`],

@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto'
 import { type TestContext, test } from 'node:test'
 import { gzipSync } from 'node:zlib'
 import { dialects } from '../../providers/index.ts'
+import { eventually } from '../eventually.ts'
 import {
   behave,
   type FakeUpstream,
@@ -100,14 +101,14 @@ function times(n: number, fault: Script): Script {
   return turn => (left-- > 0 ? fault(turn) : behave(turn))
 }
 /** The server's next answer comes when it is released. */
-function holdNext(server: FakeUpstream): { stalled: Promise<unknown>; release: () => void } {
+function holdNext(server: FakeUpstream, then: Script = behave): { stalled: Promise<unknown>; release: () => void } {
   const stalled = server.whenStalled()
   let release = () => {}
   const open = new Promise<void>(resolve => (release = resolve))
   server.script = times(1, async turn => {
     void turn.stall()
     await open
-    await behave(turn)
+    await then(turn)
   })
   return { stalled, release }
 }
@@ -348,6 +349,59 @@ test('[ERR-6] breaker: where there is no other backend, a dead one gets one prob
   assert.deepEqual(counts(b), [5 + 59, 0])
   b.first.script = behave
   for (let i = 0; i < 10; i++) assert.equal((await b.ask({ model })).status, 200)
+})
+
+/**
+ * All but the trial were refused for as long as its reply took, with 5 to 7 s: 19 of 20 that came at once, of a provider
+ * that was well.
+ */
+test('[ERR-6] breaker: where there is no other backend, what comes while a trial runs is held for its answer', async context => {
+  const model = 'eb1-fast-preview'
+  const b = await bench(context, { upstream: 'attempts: 1' })
+  const running = () => b.t.gateway.ingress.running.size
+  /** Twenty at once, a minute after five faults, while the backend does not answer the first. */
+  const burst = async (end: Script) => {
+    b.first.script = status(500)
+    for (let i = 0; i < 5; i++) assert.equal((await b.ask({ model })).status, 502)
+    b.clock.advance(60_000)
+    const before = b.first.requests.length
+    const next = holdNext(b.first, end)
+    const all = Array.from({ length: 20 }, () => b.ask({ model }))
+    await next.stalled
+    await eventually(() => running() === 20)
+    assert.equal(b.first.requests.length, before + 1)
+    return { all, release: next.release, sent: () => b.first.requests.length - before }
+  }
+  const seen = async (all: ReturnType<Bench['ask']>[]) => {
+    const counts: Record<string, number> = {}
+    for (const { status, headers } of await Promise.all(all)) {
+      const key = `${status} ${headers.get('retry-after') ?? ''}`.trim()
+      counts[key] = (counts[key] ?? 0) + 1
+    }
+    return counts
+  }
+  const well = await burst(behave)
+  well.release()
+  assert.deepEqual([await seen(well.all), well.sent()], [{ 200: 20 }, 20])
+
+  b.clock.advance(60_000)
+  const sick = await burst(status(500))
+  sick.release()
+  const failed = await Promise.all(sick.all)
+  assert.deepEqual(failed.map(one => one.status).sort(), [502, ...new Array(19).fill(503)])
+  assert.equal(sick.sent(), 1)
+  for (const one of failed)
+    if (one.status === 503) assert.ok(Number(one.headers.get('retry-after')) >= 5, 'no trial runs')
+
+  b.clock.advance(60_000)
+  b.first.script = behave
+  assert.equal((await b.ask({ model })).status, 200)
+  b.clock.advance(60_000)
+  const silent = await burst(behave)
+  b.clock.advance(10_000)
+  await eventually(() => running() === 1)
+  silent.release()
+  assert.deepEqual([await seen(silent.all), silent.sent()], [{ 200: 1, '503 1': 19 }, 1])
 })
 
 test('breaker: with others, failures in a row take most of a backend’s share from it before it opens', async context => {
