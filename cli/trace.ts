@@ -255,7 +255,8 @@ export function inWords(found: Found): string {
     duration === undefined ? undefined : `${ms(duration)}${first == null ? '' : `, first byte after ${ms(first)}`}`,
   )
   const known = code !== undefined && code !== '' && Object.hasOwn(NEXT_STEPS, code)
-  row('next', known ? nextStep(code as ErrorCode) : undefined)
+  const unreachable = (memory?.failed ?? []).find(({ why }) => why?.startsWith('could not connect'))
+  row('next', unreachable ? reachable(unreachable.backend) : known ? nextStep(code as ErrorCode) : undefined)
   const parts = [columns(rows, 80, 0)]
   const timeline = memory?.timeline ?? detail?.timeline
   if (timeline) parts.push('', 'plugins', columns(timelineRows(timeline), 80))
@@ -299,6 +300,9 @@ function passed({ scope, dimension, capacity }: PassedLimit): string {
 /** The time of day in UTC, to a tenth of a second. */
 const clockOf = (time: number): string => `${new Date(time).toISOString().slice(11, 21)}Z`
 
+const reachable = (backend: string) =>
+  `Look at the \`base_url\`, the name and the certificate of provider ${backend.split('/')[0]}, and whether its server runs.`
+
 /** What to do, without advice to run this very command. */
 function nextStep(code: ErrorCode): string | undefined {
   const plain = NEXT_STEPS[code].replace(/\[([^\]]+)\]\([^)]+\)/g, '$1')
@@ -314,20 +318,22 @@ function reservedOf(line: Record<string, any>): { input: number; output: number;
 /** A text for each backend that was tried, in order. */
 function backends({ memory, log, ledger }: Found, line: Record<string, any>): string[] {
   const failed =
-    memory?.failed.map(({ backend, code, status, told, ms }) => ({ backend, code, status, told, ms })) ??
+    memory?.failed.map(({ backend, code, status, told, why, ms }) => ({ backend, code, status, told, why, ms })) ??
     log
       .filter(({ msg }) => msg === 'attempt failed')
-      .map(({ backend, code, upstream_status: status, upstream_error: told }) => ({
+      .map(({ backend, code, upstream_status: status, upstream_error: told, upstream_why: why }) => ({
         backend,
         code,
         status,
         told,
+        why,
         ms: 0,
       }))
-  const texts = failed.map(({ backend, code, status, told, ms: took }) => {
+  const texts = failed.map(({ backend, code, status, told, why, ms: took }) => {
     const { type, code: word, param, message } = (told ?? {}) as Record<string, string | undefined>
     const said = [status, type, word, param && `at ${param}`, message].filter(Boolean).join(', ')
-    return `${backend} failed${took > 0 ? ` after ${ms(took)}` : ''}: ${code}${said && `; it answered ${said}`}`
+    const happened = [said && `it answered ${said}`, why].filter(Boolean).join(', and ')
+    return `${backend} failed${took > 0 ? ` after ${ms(took)}` : ''}: ${code}${happened && `; ${happened}`}`
   })
   const last = memory?.backend || line['backend'] || ledger?.provider
   if (last && failed.at(-1)?.backend !== last) texts.push(`${last} answered`)

@@ -100,12 +100,14 @@ function taken({ taken }) {
 }
 
 /**
- * `openai/gpt-x after 120 ms: upstream_server_error; it answered 400, invalid_request_error, at messages[0].content`.
+ * `openai/gpt-x after 120 ms: upstream_server_error; it answered 400, invalid_request_error, at messages[0].content`, or
+ * `openai/gpt-x after 1 ms: provider_unavailable; could not connect: ECONNREFUSED`.
  */
-function failure({ backend, code, status, told, ms: took }) {
+function failure({ backend, code, status, told, why, ms: took }) {
   const said = [told?.type, told?.code, told?.param && `at ${told.param}`].filter(Boolean)
-  const answered = status > 0 ? `; it answered ${[status, ...said].join(', ')}` : ''
-  return h('span', { class: 'bad' }, h('code', {}, backend), ` after ${ms(took)}: ${code}${answered}`)
+  const answered = status > 0 ? `it answered ${[status, ...said].join(', ')}` : ''
+  const happened = [answered, why].filter(Boolean).join(', and ')
+  return h('span', { class: 'bad' }, h('code', {}, backend), ` after ${ms(took)}: ${code}${happened && `; ${happened}`}`)
 }
 
 /** `openai/gpt-x: paused for all until 23:08:03, since it answered req_… with capacity_exceeded at 23:07:56`. */

@@ -137,6 +137,8 @@ export interface AttemptFailure {
   status: number
   /** From the attempt's start to its failure, milliseconds. */
   ms: number
+  /** What happened, in the gateway's own words, where the provider did not say it: `could not connect: ECONNREFUSED`. */
+  why?: string | undefined
 }
 
 /** Why a backend is left out: what kept it out, and to which request that was answered. */

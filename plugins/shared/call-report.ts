@@ -69,9 +69,14 @@ export class Report implements CallReport {
 }
 
 /** Fields of a log line, of an attempt or an exchange. The log writes the provider's words where it may. */
-export function upstreamFields({ status, told }: FailedAttempt): {
+export function upstreamFields({ status, told, why }: FailedAttempt): {
   upstream_status?: number
+  upstream_why?: string
   upstream_error?: UpstreamFault
 } {
-  return { ...(status > 0 && { upstream_status: status }), ...(told && { upstream_error: told }) }
+  return {
+    ...(status > 0 && { upstream_status: status }),
+    ...(why !== undefined && { upstream_why: why }),
+    ...(told && { upstream_error: told }),
+  }
 }

@@ -89,6 +89,8 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
   /** The request as it was sent, with what layers added. */
   #request: WireRequest | null = null
   #credentials: WireCredentials | undefined
+  /** What went wrong, in the gateway's own words. */
+  #why: string | undefined
   /** The chunk that is being read has brought an event. */
   #spoke = false
   /** When the client disconnected (monotonic milliseconds). */
@@ -149,6 +151,7 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
       const limit = status < 300 ? MAX_DECODED : MAX_ERROR_BODY
       this.#decoding = Decoding.of(String(encoding), limit, this)
       if (!this.#decoding && status < 300) {
+        this.#why = 'answered in an encoding that was not asked for'
         this.#break(
           upstreamFailed(
             'The upstream answered in an encoding that was not asked for. Retry shortly.',
@@ -184,9 +187,10 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
       this.#reader.push(chunk, this.#frame, this.#run)
     } catch (error) {
       if (error instanceof FrameLimit) this.#tooLarge('an event')
-      else if (error instanceof FrameFault)
+      else if (error instanceof FrameFault) {
+        this.#why = 'sent a malformed stream'
         this.#break(upstreamFailed('The upstream sent a malformed stream. Retry shortly.'))
-      else throw error
+      } else throw error
       return
     }
     this.#deltas.flush()
@@ -249,9 +253,14 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
     const { used } = this.#connection
     this.#connection.ended()
     if (this.#state === 'over') return
-    if (!used && cause instanceof GatewayError) return this.#failed(cause, { kind: 'not_sent' })
-    const code = (cause as NodeJS.ErrnoException).code ?? ''
+    if (!used && cause instanceof GatewayError) {
+      this.#why = 'nothing was sent'
+      return this.#failed(cause, { kind: 'not_sent' })
+    }
+    const code = codeOf(cause)
+    const named = code && `: ${code}`
     if (!used) {
+      this.#why = `could not connect${named}`
       const timedOut = code === 'UND_ERR_CONNECT_TIMEOUT'
       const message = timedOut
         ? 'The upstream could not be reached in time. Retry shortly.'
@@ -259,6 +268,7 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
       const error = new GatewayError(timedOut ? 'gateway_timeout' : 'provider_unavailable', { message, cause })
       return this.#failed(error, { kind: 'unreachable' })
     }
+    this.#why = `closed the connection before ${this.#status === 0 ? 'it answered' : 'the end of its reply'}${named}`
     this.#brokeOff(
       upstreamFailed('The upstream closed the connection before its reply was complete. Retry shortly.', cause),
     )
@@ -285,7 +295,10 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
     // The body of an error only says which error it is; the status counts all the same.
     if (this.#status >= 300) this.#dataEnd()
     else if (error instanceof FrameLimit) this.#tooLarge('a compressed reply')
-    else this.#brokeOff(upstreamFailed('The upstream sent a reply that can’t be decoded. Retry shortly.', error))
+    else {
+      this.#why = 'sent a reply that can’t be decoded'
+      this.#brokeOff(upstreamFailed('The upstream sent a reply that can’t be decoded. Retry shortly.', error))
+    }
   }
 
   // ---- events -------------------------------------------------------------------------------------------------------
@@ -304,6 +317,7 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
     if (event.type === 'error') {
       if (this.#cause) return this.#break(this.#cause)
       const error = this.#written.eventFault(event.error)
+      if (!(error.cause instanceof UpstreamFault)) this.#why = 'sent a reply that is not whole, or can’t be read'
       return this.#break(error, SAID_SO.has(error.code) || isBlamed(error))
     }
     if (event.type !== 'usage') this.#spoke = true
@@ -332,6 +346,7 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
   }
 
   #tooLarge(what: string): void {
+    this.#why = `sent ${what} over the size limit`
     this.#break(upstreamFailed(`The upstream sent ${what} over the size limit. Retry shortly.`), false, true)
   }
 
@@ -383,7 +398,7 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
     const ms = facts.clock.mono() - this.#startedMono
     const { headers, own } = this.#request ?? this.#written.wire
     const sent = { ...headers, ...own, ...this.#credentials?.headers }
-    report.failure({ backend: backend.id, status: this.#status, ms }, error, sent)
+    report.failure({ backend: backend.id, status: this.#status, ms, why: this.#why }, error, sent)
   }
 
   /**
@@ -457,6 +472,7 @@ export class Attempt implements WireHandler, DecodedSink, CallControl, Ticking {
         const error = new GatewayError('gateway_timeout', {
           message: 'The upstream did not begin to answer in time. Retry shortly.',
         })
+        this.#why = 'did not begin to answer in time'
         return this.#failed(error, { kind: 'broken' })
       }
       if (waited >= clocks.headWait && !this.#sink.headSent) this.#sink.sendHead()
@@ -534,6 +550,12 @@ function faultsRequest({ cause }: GatewayError): boolean {
  */
 function sizeOf(event: StreamEvent): number {
   return event.type === 'activity' ? 0 : EVENT_BYTES + ('text' in event ? event.text.length : 0)
+}
+
+/** The code of a failed connection, as `ECONNREFUSED`: a name of a list, and never what somebody else wrote. */
+function codeOf(error: Error): string {
+  const { code } = error as NodeJS.ErrnoException
+  return typeof code === 'string' && /^[A-Z][A-Z0-9_]{2,60}$/.test(code) ? code : ''
 }
 
 /** The refusal of a credential that is fetched: after it another one is, so that a retry may succeed. */

@@ -247,3 +247,46 @@ test('trace: a token of the admin listener comes from the command, the environme
   writeFileSync(file, text)
   assert.equal((await trace()).code, 0, 'admin.token of the file')
 })
+
+/** It said "failed after 1.46 ms: provider_unavailable"; why stood in the log alone, and a cut stream "answered 200". */
+test('trace says why an attempt failed where the provider did not: no connection, a name that is wrong, a cut reply', async t => {
+  const cut = await startFakeUpstream(async turn => {
+    const { events } = await turn.open()
+    await turn.chunk(events[0]!)
+    await turn.reset()
+  })
+  const gone = await startFakeUpstream()
+  await gone.close()
+  t.after(() => cut.close())
+  const dir = mkdtempSync(join(tmpdir(), 'sluice-trace-why-'))
+  t.after(() => rmSync(dir, { recursive: true }))
+  const file = join(dir, 'gateway.yaml')
+  const model = (provider: string) =>
+    `{ context_window: 400000, price: { input: 1, output: 1 }, backends: [{ provider: ${provider}, model: m }] }`
+  const g = await startGateway({
+    yaml: url => {
+      const yaml = defaultYaml(url, {
+        providers: `  gone: { dialect: openai-chat, base_url: "${gone.url}" }
+  cut: { dialect: openai-chat, base_url: "${cut.url}" }`,
+        models: `  eb1-preview: ${model('gone')}\n  eb1-fast-preview: ${model('cut')}`,
+        plugins: { upstream: '{ attempts: 1 }' },
+      })
+      writeFileSync(file, yaml)
+      return yaml
+    },
+  })
+  t.after(() => g.close())
+  const traced = async (id: string, stream: boolean) => {
+    const body = { model: id, stream, messages: [{ role: 'user', content: 'Hello' }] }
+    const reply = await g.post('/v1/chat/completions', body)
+    await reply.text()
+    await eventually(() => g.gateway.ingress.running.size === 0)
+    const { out } = await sluice('trace', reply.headers.get('x-request-id')!, file, '--admin', g.gateway.adminAddress!)
+    return out.replace(/\s+/g, ' ')
+  }
+  const refused = await traced('eb1-preview', false)
+  assert.match(refused, /gone\/m failed after [\d.]+ ms: provider_unavailable; could not connect: ECONNREFUSED/)
+  assert.match(refused, /next Look at the `base_url`, the name and the certificate of provider gone/)
+  const broken = await traced('eb1-fast-preview', true)
+  assert.match(broken, /it answered 200, and closed the connection before the end of its reply/)
+})
