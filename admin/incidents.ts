@@ -1,6 +1,7 @@
 /**
  * What goes wrong now: by cause, since when, how often, and whom it hits. An incident begins with the first exchange
- * that ended wrong for its cause, and is over when none has for five minutes. Counts are of a process and of its memory:
+ * that ended wrong for its cause, and is over when none has for five minutes. Where the backend has served for half a
+ * minute without it meanwhile, another one begins: a single failure some minutes before an outage is not its beginning. Counts are of a process and of its memory:
  * the ledger has no rows of requests that were refused at once, and these are most of an outage.
  */
 import type { ExchangeRecord } from './recent.ts'
@@ -8,6 +9,8 @@ import { wentWrong } from './recent.ts'
 
 /** An incident is over when nothing has gone wrong for so long, milliseconds. */
 const QUIET_MS = 300_000
+/** A backend that has served for so long without a failure has recovered, milliseconds. */
+const RECOVERED_MS = 30_000
 /** Causes come from tables and backends from the configuration, so there are few; this bounds them all the same. */
 const MOST_CAUSES = 200
 /** Of one incident, so many organizations are told apart. */
@@ -32,7 +35,8 @@ export interface Incident {
   fault: boolean
   /** HTTP status of the last one. */
   status: number
-  /** Unix milliseconds of the first and the last. */
+  /** Unix milliseconds of the first and the last, and of the first one before the backend recovered for a while. */
+  first: number
   since: number
   last: number
   count: number
@@ -61,12 +65,15 @@ type Hit<T> = Omit<T, 'organizations' | 'affected'> & { hits: Map<string, number
 export class Incidents {
   readonly #causes = new Map<string, Hit<Incident>>()
   readonly #backends = new Map<string, Hit<Impact>>()
+  /** When each backend served last. */
+  readonly #servedAt = new Map<string, number>()
 
   /** @param now Unix milliseconds */
   saw(exchange: Ended, now: number): void {
     const wrong = wentWrong(exchange.outcome)
     if (wrong) this.#cause(exchange, now)
     const { backend, failed, passedOver } = exchange
+    if (!wrong && backend !== '') this.#servedAt.set(backend, now)
     if (failed.length > 0 || passedOver.length > 0) this.#impact(exchange, wrong, now)
     else if (this.#backends.size > 0) this.#served(backend, now)
   }
@@ -83,11 +90,13 @@ export class Incidents {
   #cause({ id, status, outcome, code, backend, organization, passedOver }: Ended, now: number): void {
     const at = backend || passedOver[0]?.backend || ''
     const cause = code || outcome
-    const incident = begun(this.#causes, `${cause}\0${at}`, now, since => ({
+    const served = this.#servedAt.get(at)
+    const incident = begun(this.#causes, `${cause}\0${at}`, now, served, (since, first) => ({
       code: cause,
       backend: at,
       fault: false,
       status,
+      first,
       since,
       last: since,
       count: 0,
@@ -104,7 +113,7 @@ export class Incidents {
   #impact({ backend, failed, passedOver, organization }: Ended, wrong: boolean, now: number): void {
     const trouble = new Set([...failed, ...passedOver].map(one => one.backend))
     for (const id of trouble) {
-      const impact = begun(this.#backends, id, now, since => ({
+      const impact = begun(this.#backends, id, now, this.#servedAt.get(id), since => ({
         backend: id,
         since,
         last: since,
@@ -132,18 +141,25 @@ export class Incidents {
 /** Whether a refusal says that the gateway itself cannot serve: load is shed, or the platform is full. */
 const isTheServices = (status: number, code: string) => status >= 500 || code === 'capacity_exceeded'
 
-/** The running incident of this key, else a new one. */
-function begun<T extends { last: number }>(
+/**
+ * The running incident of this key, else a new one.
+ * @param served when its backend served last
+ */
+function begun<T extends { last: number; since: number; first?: number }>(
   all: Map<string, T>,
   key: string,
   now: number,
-  make: (since: number) => T,
+  served: number | undefined,
+  make: (since: number, first: number) => T,
 ): T {
   let found = all.get(key)
-  if (!found || now - found.last >= QUIET_MS) {
+  const over = !found || now - found.last >= QUIET_MS
+  const recovered = found && served !== undefined && served >= found.last && now - found.last >= RECOVERED_MS
+  if (!found || over || recovered) {
+    const first = over ? now : (found!.first ?? found!.since)
     all.delete(key)
     if (all.size >= MOST_CAUSES) all.delete(all.keys().next().value!)
-    all.set(key, (found = make(now)))
+    all.set(key, (found = make(now, first)))
   }
   found.last = now
   return found
@@ -179,7 +195,8 @@ export function sumOfIncidents(lists: readonly (readonly Incident[])[]): Inciden
     all.map(same => {
       const latest = same.reduce((a, b) => (b.last > a.last ? b : a))
       const count = same.reduce((sum, one) => sum + one.count, 0)
-      return { ...latest, ...together(same), fault: same.some(({ fault }) => fault), count }
+      const first = Math.min(...same.map(one => one.first))
+      return { ...latest, ...together(same), first, fault: same.some(({ fault }) => fault), count }
     }),
   )
 }

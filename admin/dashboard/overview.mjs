@@ -223,6 +223,7 @@ function incidentRow(incident) {
       text(badge, now.status || '—')
       attribute(badge, 'class', `badge ${now.fault ? 'bad' : 'warn'}`)
       text(since, clock(now.since))
+      attribute(since, 'title', now.first < now.since ? `first seen at ${clock(now.first)}` : null)
       text(counted, count(now.count))
       if (named !== hits(now, NAMED)) {
         named = hits(now, NAMED)

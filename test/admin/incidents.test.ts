@@ -32,7 +32,7 @@ test('an incident: since when, how often, whom it hits most; a fault comes befor
   incidents.saw(failed({ id: 'req_c' }), 3000)
   const [fault, refusal, ...more] = incidents.causes(4000)
   assert.deepEqual(fault, {
-    ...{ code: 'upstream_server_error', backend: 'p/m', fault: true, status: 502, since: 1000, last: 3000, count: 3 },
+    ...{ code: 'upstream_server_error', backend: 'p/m', fault: true, status: 502, first: 1000, since: 1000, last: 3000, count: 3 },
     ...{ lastId: 'req_c', affected: 2 },
     organizations: [
       ['acme', 2],
@@ -71,6 +71,28 @@ test('it is over after five quiet minutes; what comes later is another one', () 
   incidents.saw(failed(), 600_000)
   incidents.saw(failed(), 900_000)
   assert.deepEqual([incidents.causes(900_000)[0]!.since, incidents.causes(900_000)[0]!.count], [900_000, 1])
+})
+
+/** One failure of another test, 2.5 minutes before an outage, stood as its beginning. */
+test('since when is the first failure behind the time in which the backend served; the one before is when it was first seen', () => {
+  const incidents = new Incidents()
+  incidents.saw(failed(), 0)
+  incidents.saw(exchange(), 100_000)
+  for (const at of [150_000, 151_000, 152_000]) incidents.saw(failed(), at)
+  const of = (now: number) => {
+    const [{ first, since, count }] = incidents.causes(now) as [ReturnType<Incidents['causes']>[0]]
+    return { first, since, count, impact: incidents.impacts(now)[0]!.since }
+  }
+  assert.deepEqual(of(152_000), { first: 0, since: 150_000, count: 3, impact: 150_000 })
+  // It serves a part: that is one incident.
+  for (let at = 160_000; at < 300_000; at += 20_000) {
+    incidents.saw(exchange(), at)
+    incidents.saw(failed(), at + 10_000)
+  }
+  assert.deepEqual(of(300_000), { first: 0, since: 150_000, count: 10, impact: 150_000 })
+  // Without a success between them they are one, however long it takes.
+  incidents.saw(failed(), 500_000)
+  assert.equal(of(500_000).since, 150_000)
 })
 
 test('of the requests for a backend, how many got no answer since it began to fail', () => {
