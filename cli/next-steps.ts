@@ -68,6 +68,7 @@ export const NEXT_STEPS: Record<ErrorCode, string> = {
   route_capacity:
     'Retry shortly. Operators: raise `max_connections` or `queue` of the provider, or `platform.preparation`.',
   route_unavailable: 'Retry shortly.',
-  provider_unavailable: 'Retry as `Retry-After` says. Operators: `npx sluice trace REQUEST_ID` shows why each backend failed or was left out; look at the store too.',
+  provider_unavailable:
+    'Retry as `Retry-After` says. Operators: `npx sluice trace REQUEST_ID` shows why each backend failed or was left out; look at the store too.',
   gateway_timeout: 'Retry; ask for less output, or stream.',
 }

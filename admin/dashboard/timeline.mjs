@@ -107,7 +107,12 @@ function failure({ backend, code, status, told, why, ms: took }) {
   const said = [told?.type, told?.code, told?.param && `at ${told.param}`].filter(Boolean)
   const answered = status > 0 ? `it answered ${[status, ...said].join(', ')}` : ''
   const happened = [answered, why].filter(Boolean).join(', and ')
-  return h('span', { class: 'bad' }, h('code', {}, backend), ` after ${ms(took)}: ${code}${happened && `; ${happened}`}`)
+  return h(
+    'span',
+    { class: 'bad' },
+    h('code', {}, backend),
+    ` after ${ms(took)}: ${code}${happened && `; ${happened}`}`,
+  )
 }
 
 /** `openai/gpt-x: paused for all until 23:08:03, since it answered req_… with capacity_exceeded at 23:07:56`. */

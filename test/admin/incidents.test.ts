@@ -32,7 +32,16 @@ test('an incident: since when, how often, whom it hits most; a fault comes befor
   incidents.saw(failed({ id: 'req_c' }), 3000)
   const [fault, refusal, ...more] = incidents.causes(4000)
   assert.deepEqual(fault, {
-    ...{ code: 'upstream_server_error', backend: 'p/m', fault: true, status: 502, first: 1000, since: 1000, last: 3000, count: 3 },
+    ...{
+      code: 'upstream_server_error',
+      backend: 'p/m',
+      fault: true,
+      status: 502,
+      first: 1000,
+      since: 1000,
+      last: 3000,
+      count: 3,
+    },
     ...{ lastId: 'req_c', affected: 2 },
     organizations: [
       ['acme', 2],
