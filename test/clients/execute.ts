@@ -5,7 +5,7 @@ import { dirname } from 'node:path'
 import type { Installed } from './install.ts'
 
 /** The longest time for all features of a program, and for one task of an agent, in milliseconds. */
-export const TIMEOUT = 300_000
+export const TIMEOUT = 900_000
 
 export interface Ran {
   readonly out: string
