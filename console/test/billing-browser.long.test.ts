@@ -131,7 +131,7 @@ async function pageAt(path: string, options: Parameters<typeof open>[2]) {
   return opened
 }
 
-for (const look of LOOKS)
+for (const look of STORIES)
   test(`${nameOf(look)}: axe finds nothing, and nothing is wider than the screen`, { skip }, async () => {
     const { page, complaints, close } = await pageAt('/o/oak/billing', { ...look, javaScriptEnabled: true })
     if (!look.javaScriptEnabled) await withholdScripts(page)

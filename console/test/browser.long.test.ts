@@ -184,7 +184,7 @@ describe('every page', { skip }, () => {
       }
     })
 
-  for (const look of LOOKS)
+  for (const look of STORIES)
     test(`${nameOf(look)}: axe finds nothing, nothing is too wide`, async () => {
       const { page, complaints, close } = await pageAt('/o/oak', { ...look, javaScriptEnabled: true })
       if (!look.javaScriptEnabled) await withholdScripts(page)

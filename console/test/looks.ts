@@ -15,14 +15,14 @@ const SIZES = [
 export const nameOf = ({ viewport, colorScheme, javaScriptEnabled }: Look): string =>
   `${viewport.width} px, ${colorScheme}, ${javaScriptEnabled ? 'with scripts' : 'without scripts'}`
 
-/** All eight, for pages that are only looked at. */
+/** All eight. */
 export const LOOKS: readonly Look[] = SIZES.flatMap(viewport =>
   (['light', 'dark'] as const).flatMap(colorScheme =>
     [true, false].map(javaScriptEnabled => ({ viewport, colorScheme, javaScriptEnabled })),
   ),
 )
 
-/** For stories: any two of the three things of which a look consists meet in one of these four. */
+/** For pages and stories: any two of the three things of which a look consists meet in one of these four. */
 export const STORIES = LOOKS.filter(
   ({ viewport, colorScheme, javaScriptEnabled }) =>
     javaScriptEnabled === ((viewport === SIZES[0]) === (colorScheme === 'light')),
