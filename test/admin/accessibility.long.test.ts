@@ -28,7 +28,7 @@ for (const colorScheme of ['light', 'dark'] as const) {
     skip,
   }, async () => {
     const { page, complaints, close } = await open(browser, g.gateway.adminAddress!, { colorScheme })
-    await page.locator('#alerts .alert.bad').waitFor()
+    await page.locator('#alerts .alert.bad').first().waitFor()
     await page.locator('#exchanges-table tbody tr').nth(2).click()
     for (const width of [1440, 390]) {
       await page.setViewportSize({ width, height: 844 })
