@@ -239,24 +239,24 @@ describe('every page', { skip }, () => {
       }
     })
 
-  for (const look of SCRIPTED)
-    test(`${nameOf(look)}: the playground stops when it is told to, and says what is refused`, async () => {
-      const { page, close } = await pageAt('/o/oak/playground', look)
-      try {
-        await page.getByLabel('Message').fill('[[sim: delay 60s; tokens 2000]] slowly')
-        await page.getByRole('button', { name: 'Send' }).click()
-        await page.getByRole('button', { name: 'Stop' }).click()
-        await page.getByText('Stopped.').waitFor()
-        await page.getByLabel('Model').fill('no-such-model')
-        await page.getByRole('button', { name: 'Send' }).click()
-        await page
-          .getByText(/no-such-model/)
-          .first()
-          .waitFor()
-      } finally {
-        await close()
-      }
-    })
+  // In one look: the gateway reads a reply to its end whose client has left, and the key has two places.
+  test('the playground stops when it is told to, and says what is refused', async () => {
+    const { page, close } = await pageAt('/o/oak/playground', DESKTOP)
+    try {
+      await page.getByLabel('Message').fill('[[sim: delay 60s; tokens 2000]] slowly')
+      await page.getByRole('button', { name: 'Send' }).click()
+      await page.getByRole('button', { name: 'Stop' }).click()
+      await page.getByText('Stopped.').waitFor()
+      await page.getByLabel('Model').fill('no-such-model')
+      await page.getByRole('button', { name: 'Send' }).click()
+      await page
+        .getByText(/no-such-model/)
+        .first()
+        .waitFor()
+    } finally {
+      await close()
+    }
+  })
 
   test('the policy stops a script that got into a page', async () => {
     const { page, close } = await pageAt('/o/oak', DESKTOP)
