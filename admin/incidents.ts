@@ -1,8 +1,9 @@
 /**
  * What goes wrong now: by cause, since when, how often, and whom it hits. An incident begins with the first exchange
  * that ended wrong for its cause, and is over when none has for five minutes. Where the backend has served for half a
- * minute without it meanwhile, another one begins: a single failure some minutes before an outage is not its beginning. Counts are of a process and of its memory:
- * the ledger has no rows of requests that were refused at once, and these are most of an outage.
+ * minute without it meanwhile, another one begins: a single failure some minutes before an outage is not its beginning.
+ * Counts are of a process and of its memory: the ledger has no rows of requests that were refused at once, and these are
+ * most of an outage.
  */
 import type { ExchangeRecord } from './recent.ts'
 import { wentWrong } from './recent.ts'

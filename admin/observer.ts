@@ -49,7 +49,10 @@ export class Observer {
     this.troubles = troubles
   }
 
-  /** Whether a refusal at this moment gets a line and a row on the dashboard. The first line of a second says how many had none. */
+  /**
+   * Whether a refusal at this moment gets a line and a row on the dashboard. The first line of a second says how many
+   * had none.
+   */
   #noted(now: number): boolean {
     const second = Math.floor(now / 1000)
     if (second !== this.#second) {

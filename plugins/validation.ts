@@ -250,22 +250,19 @@ export const validation = definePlugin({
 
     /** A body of one of several surfaces. What none of them accepts is refused by the first. */
     async function checkAsAny(x: Exchange, told: NonNullable<Surface['told']>): Promise<undefined | Reply> {
-      const [first, ...others] = await surfacesOf(x, told)
-      x.surface = first
-      try {
-        return await check(x)
-      } catch (refusal) {
-        for (const other of refusal instanceof GatewayError ? others : []) {
-          x.surface = other
-          try {
-            return await check(x)
-          } catch {
-            // The refusal of the first is more likely to name what is wrong.
-          }
+      const all = await surfacesOf(x, told)
+      let refusal: unknown
+      for (const surface of all) {
+        x.surface = surface
+        try {
+          return await check(x)
+        } catch (error) {
+          refusal ??= error
+          if (!(error instanceof GatewayError)) break
         }
-        x.surface = first
-        throw refusal
       }
+      x.surface = all[0]
+      throw refusal
     }
 
     return {

@@ -12,10 +12,10 @@
  *
  * Whoever finds no other backend may probe this one, once a second: what is over is then noticed at once, and a backend
  * that is dead gets no more than the probes. Probes that get further than the faults did may follow each other faster
- * (trials.ts), and others are held until they are answered (held.ts). An organization has probes of its own while the backend is closed to it
- * alone. While it is closed to all, all share them. An organization whose probes fail waits twice as long for each next
- * one, as far as others are to have their turn: one probe a second is open to everybody, so that a second never goes by
- * without, and one more to those that do not wait.
+ * (trials.ts), and others are held until they are answered (held.ts). An organization has probes of its own while the
+ * backend is closed to it alone. While it is closed to all, all share them. An organization whose probes fail waits
+ * twice as long for each next one, as far as others are to have their turn: one probe a second is open to everybody, so
+ * that a second never goes by without, and one more to those that do not wait.
  *
  * All state is in memory, for one process: each worker learns by itself, and after a restart all is closed. Times are
  * monotonic milliseconds.

@@ -1,13 +1,13 @@
 /** Limits the requests in flight, with a bounded line in front (ERR-6). */
 import type { Budget } from '../../core/engine/budget.ts'
 import type { Clock } from '../../core/tools/clock.ts'
-import { Line, type Refusal } from './line.ts'
+import { BY_TURNS, Line, type Refusal } from './line.ts'
 
 export const queueBudget: Budget = {
   name: 'provider_queue',
   bound: 'requests that wait for a place at a provider',
   owner: 'tenant',
-  each: 'by turns; in a full queue whoever has most gives room to whoever has less',
+  each: BY_TURNS,
   all: '`queue.max` of the provider: 1,000, for `queue.wait`: 2 s',
   over: '503 `route_capacity`',
   seen: '`sluice_provider_queued`, `sluice_provider_refused`',

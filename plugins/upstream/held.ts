@@ -1,6 +1,6 @@
 /**
  * Requests that find no backend, while a trial runs at one that may be well again: they are held until it has had its
- * say, and no longer than `HELD_MS`. Before, all but the trial were refused, for as long as its reply took.
+ * say, and no longer than `HELD_MS`. A reply may take a minute, and nobody is to be refused for so long.
  *
  * When the backend is open again, they follow in growing numbers: a provider that has just recovered does not get all of
  * them at once.
@@ -8,7 +8,7 @@
 import type { Budget } from '../../core/engine/budget.ts'
 import type { Clock, Timer } from '../../core/tools/clock.ts'
 import type { Breaker } from './breaker.ts'
-import { Line, type Refusal } from './line.ts'
+import { BY_TURNS, Line, type Refusal } from './line.ts'
 
 /** Milliseconds. Clients wait for a first token as long, and SDKs for minutes. */
 export const HELD_MS = 10_000
@@ -21,7 +21,7 @@ export const heldBudget: Budget = {
   name: 'backend_held',
   bound: 'requests that wait for the trial of a backend that was left out',
   owner: 'tenant',
-  each: 'by turns; in a full queue whoever has most gives room to whoever has less',
+  each: BY_TURNS,
   all: `${MAX_HELD.toLocaleString('en-US')} for each backend, for ${HELD_MS / 1000} s`,
   over: '503 `provider_unavailable`, to be tried again in a second',
   seen: '`sluice_backend_held`, `sluice_backend_held_in_vain_total`',

@@ -11,6 +11,9 @@ interface Waiting {
   go: (refused: Refusal | null) => void
 }
 
+/** How a line is shared, for tables of bounds. */
+export const BY_TURNS = 'by turns; in a full queue whoever has most gives room to whoever has less'
+
 /**
  * A bounded line of requests that nobody waits in for longer than a given time. Organizations take turns; within one of
  * them, first come, first served.
