@@ -9,6 +9,7 @@ export const stdio: ['ignore', 'pipe', 'inherit'] = ['ignore', 'pipe', 'inherit'
 /** @param file its configuration */
 export async function startGateway(file: string): Promise<ChildProcess> {
   const child = startProgram(undefined, MAIN, ['start', '--config', file], { stdio })
-  await printed(child, /Sluice listens on/)
+  // A busy machine takes its time.
+  await printed(child, /Sluice listens on/, 120_000)
   return child
 }

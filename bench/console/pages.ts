@@ -36,6 +36,8 @@ function fill(file: string, { organizations, days, requests }: Size): void {
   const row = db.prepare(`INSERT INTO ledger (${names.join(', ')}) VALUES (${names.map(() => '?').join(', ')})`)
   const figures: Record<string, number> = { input: 20_000, output: 500, cost: 21_000_000 }
   db.exec('BEGIN')
+  // As a gateway leaves it that has run all the while: everything here is in the sums of days.
+  db.prepare('UPDATE rolled SET hour = ?').run(Math.floor(now / 3_600_000))
   for (let i = 0; i < requests; i++) {
     const time = Math.floor(now - ((requests - i) / requests) * days * DAY_MS)
     const texts: Record<string, string | number> = {
@@ -44,15 +46,16 @@ function fill(file: string, { organizations, days, requests }: Size): void {
     }
     row.run(...needed.map(({ name, type }) => texts[name] ?? figures[name] ?? (type === 'TEXT' ? '' : 0)))
   }
-  const sum = db.prepare(
-    'INSERT INTO usage (hour, organization, key_id, model, provider, surface, outcome, requests, input, output, cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
-  )
-  for (let day = days; day > 0; day--)
-    for (let i = 0; i < organizations; i++) {
-      const hour = Math.floor((now - day * DAY_MS) / 3_600_000) + (i % 24)
-      if (i !== organizations >> 1)
-        sum.run(hour, `customer-${i}`, 'key_0', 'eb1', 'sim', 'chat', 'completed', 40, 800_000, 20_000, 840_000_000)
-    }
+  const columns = 'organization, key_id, model, provider, surface, outcome, requests, input, output, cost'
+  const into = (table: string, time: string) =>
+    `INSERT INTO ${table} (${time}, ${columns}) VALUES (?, ?, 'key_0', 'eb1', 'sim', 'chat', 'completed', 40, 800000, 20000, 840000000)`
+  const sum = db.prepare(into('usage', 'hour'))
+  const sumOfDay = db.prepare(into('usage_days', 'day'))
+  const hourOf = (day: number, i: number) => Math.floor((now - day * DAY_MS) / 3_600_000) + (i % 24)
+  const others = Array.from({ length: organizations }, (_, i) => i).filter(i => i !== organizations >> 1)
+  for (let day = days; day > 0; day--) for (const i of others) sum.run(hourOf(day, i), `customer-${i}`)
+  for (const i of others)
+    for (let day = days; day > 0; day--) sumOfDay.run(Math.floor(hourOf(day, i) / 24), `customer-${i}`)
   db.exec('COMMIT')
   db.close()
 }

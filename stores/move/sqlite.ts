@@ -152,6 +152,8 @@ export class SqliteEnd implements End {
   async begin(secret: Uint8Array | null): Promise<void> {
     if (secret) this.#sql("INSERT OR REPLACE INTO meta (name, value) VALUES ('secret', ?)").run(secret)
     this.#sql('UPDATE summed SET since = ?').run(NEVER)
+    // A gateway that has used it while it was empty has rolled up the hours until then; those that come are not.
+    this.#db.exec("UPDATE rolled SET hour = 0, organization = ''; DELETE FROM usage_days")
   }
 
   /** Nobody else can change it. */

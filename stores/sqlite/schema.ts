@@ -6,7 +6,7 @@ import { checkFormat, checkMove, FormatRefused, type Mark, markOf } from '../for
 import { createPrivate } from '../private-file.ts'
 import { ACCOUNT_TABLES, AUDIT_TABLE, BALANCE_TABLES, KEY_INDEX, LIFE_TABLES, NAME_TABLES } from './accounts.ts'
 import { NOTICE_TABLE } from './notices.ts'
-import { PROVIDER_SIDE, TAG_TABLES, USAGE_TABLES } from './usage.ts'
+import { DAY_TABLES, PROVIDER_SIDE, TAG_TABLES, USAGE_TABLES } from './usage.ts'
 
 export interface SchemaStep extends Mark {
   /**
@@ -239,6 +239,8 @@ export const STEPS: readonly SchemaStep[] = [
   },
   // An earlier release leaves them where they are, and the next sweep of this one removes what has ended.
   { version: 17, minReader: 1, run: db => db.exec(VALUE_TABLES) },
+  // Triggers keep the days right whoever writes. An earlier release rolls no hours up, and does not read the days.
+  { version: 18, minReader: 1, run: db => db.exec(DAY_TABLES) },
 ]
 
 /**

@@ -14,7 +14,7 @@ import { NOTICE_KEEP_MS } from '../notices.ts'
 import { ROW_COLUMNS, type RowValue, type RowValues } from '../rows.ts'
 import { HOUR_MS, startOfMonth } from '../usage.ts'
 import { POSITION, positionOf } from './levels.ts'
-import { SUM_SLICE, USAGE_KEY } from './usage.ts'
+import { ROLL_SLICE, ROLL_TO, SUM_SLICE, USAGE_KEY } from './usage.ts'
 
 /** The record of a finished exchange with an idempotency key. */
 export interface IdempotencyRow {
@@ -97,6 +97,12 @@ export const shippedName = (target: string): string => `shipped ${target}`
 /** The rowid of a position; 0 for none. */
 export const rowidOf = (position: string | null): number => (position === null ? 0 : Number.parseInt(position, 10))
 
+/** Up to where sums are rolled up: an hour and, within it, an organization. */
+interface Place {
+  hour: number
+  organization: string
+}
+
 /** The charges of one transaction to one spend cell in one period. */
 interface CellSum {
   readonly period: string
@@ -127,6 +133,8 @@ class Repeated extends Error {}
 const SWEEP_ROWS = 500
 /** One slice of a sweep sums at most this many rows that have no sums yet, which takes some milliseconds. */
 const SUM_ROWS = 2000
+/** Hours are rolled up into days when this many have begun after them: most rows are booked by then. */
+const ROLLED_AFTER = 1
 /** One write evicts at most this many rows. The next writes and sweeps evict what is left. */
 const EVICTED_ROWS = 500
 /**
@@ -428,7 +436,7 @@ export class Tables {
       this.#delete(table, 'rowid', 'expires <= ?', now)
       this.#trim(table)
     }
-    if (!this.#sumSlice()) this.#left = true
+    if (!this.#sumSlice() || !this.#rollSlice(Math.floor(now / HOUR_MS) - ROLLED_AFTER)) this.#left = true
     this.#sweepLedger(now)
     const { audit } = this.#caps
     if (audit) {
@@ -479,6 +487,17 @@ export class Tables {
     this.#sql(SUM_SLICE).run(from, since)
     this.#sql('UPDATE summed SET since = ?').run(from)
     return from === 0
+  }
+
+  /** Rolls up one slice of the hours before one; of hours whose rows all have sums. @returns whether none are left */
+  #rollSlice(before: number): boolean {
+    const { hour, organization } = this.#sql('SELECT hour, organization FROM rolled').get() as unknown as Place
+    if (hour >= before) return true
+    const full = this.#sql(ROLL_TO).get(hour, organization, before, SUM_ROWS - 1) as Place | undefined
+    const to = full ?? { hour: before, organization: '' }
+    this.#sql(ROLL_SLICE).run(hour, organization, to.hour, to.organization)
+    this.#sql('UPDATE rolled SET hour = ?, organization = ?').run(to.hour, to.organization)
+    return full === undefined
   }
 
   /** Deletes one slice. */

@@ -15,9 +15,11 @@ import { cellsOf, groupsOf, levelPlace } from '../../stores/move/cells.ts'
 import { cancelMove, type MoveOptions, moveStore } from '../../stores/move/move.ts'
 import { openRedisEnd } from '../../stores/move/redis.ts'
 import { openSqliteEnd } from '../../stores/move/sqlite.ts'
+import { prepare } from '../../stores/sqlite/schema.ts'
+import { Tables } from '../../stores/sqlite/tables.ts'
 import { folder, sluice, YAML } from '../cli/capture.ts'
 import { booksOf, CELLS, fill, note, textOf } from './books.ts'
-import { DAY, intent, MINUTE, options, outcome, recordingLog, temporary, usedIn } from './kit.ts'
+import { DAY, intent, MINUTE, options, outcome, recordingLog, T0, temporary, usedIn } from './kit.ts'
 import { RedisServer, skipWithoutRedis } from './redis-server.ts'
 
 const skip = skipWithoutRedis
@@ -277,6 +279,33 @@ test('a store that a gateway uses is not moved, and nothing is moved into one th
   assert.ok(changed)
   // None of these has changed anything.
   await (await openStore(options(file))).close()
+})
+
+test('what is moved into a database that a gateway swept while it was empty is in the sums of days', async () => {
+  // That gateway had rolled up all hours until then, so sums whose rows retention had removed came into no day.
+  const [from, to] = [newFile(), newFile()]
+  const source = await openStore(options(from))
+  await fill(source)
+  await source.close()
+  const old = new DatabaseSync(from.slice('sqlite:'.length))
+  old.exec('DELETE FROM ledger WHERE rowid % 2 = 0')
+  old.close()
+  const swept = <T>(read: (db: DatabaseSync) => T): T => {
+    const file = to.slice('sqlite:'.length)
+    const db = new DatabaseSync(file)
+    prepare(db, file)
+    const caps = { idempotencyBytes: 1e6, recordBytes: 1e6, valueBytes: 1e6, share: 1, ledgerKeep: null }
+    new Tables(db, caps).apply([{ op: 'sweep', now: T0 + 60 * DAY }])
+    const found = read(db)
+    db.close()
+    return found
+  }
+  swept(() => {})
+  await moveStore(move(from, to))
+  const requests = (table: string) =>
+    swept(db => db.prepare(`SELECT organization, sum(requests) FROM ${table} GROUP BY 1`).all())
+  assert.ok(requests('usage').length > 1)
+  assert.deepEqual(requests('usage_days'), requests('usage'))
 })
 
 test('what was carried is compared: a target that lost something does not come into use', { skip }, async () => {

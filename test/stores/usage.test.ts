@@ -111,6 +111,17 @@ function bookAsBefore(db: DatabaseSync, rows: readonly number[]): void {
   for (const seed of rows) insert.run(...(JSON.parse(entry(seed).json) as RowValues).slice(0, names.length))
 }
 
+const groupings = fc.shuffledSubarray(Object.keys(GROUPS) as Group[], { minLength: 1, maxLength: 4 })
+
+/** Whether sums by these groups are those of the rows. */
+async function agreesBy(db: DatabaseSync, filter: UsageFilter, by: Group[]): Promise<void> {
+  const groups = by.map(name => GROUPS[name] as (sum: UsageSum) => string)
+  const byRows = async function* () {
+    for await (const page of scanLedger(db, filter)) yield sumsOf(page, filter)
+  }
+  assert.deepEqual(await sumBy(scanUsage(db, { ...filter, by }), groups), await sumBy(byRows(), groups))
+}
+
 const CAPS = { idempotencyBytes: 1e6, recordBytes: 1e6, valueBytes: 1e6, share: 1, ledgerKeep: null }
 /** A database as release 4 of the tables left it, with `rows` rows; then brought up to date. */
 function databaseWith(rows: readonly number[], caps = CAPS): { db: DatabaseSync; tables: Tables } {
@@ -193,8 +204,91 @@ test('sqlite: sums of a month are kept until its last row is too old', async () 
   assert.equal((await all(scanLedger(db, {}))).length, 1)
   tables.apply([{ op: 'sweep', now: Date.UTC(2026, 11, 10) }])
   assert.deepEqual(await left(), ['2026-11-01', '2026-11-20'])
+  assert.equal(db.prepare('SELECT count(*) AS n FROM usage_days').get()!['n'], 2, 'so are the sums of its days')
   tables.apply([{ op: 'sweep', now: Date.UTC(2026, 11, 11) }])
   assert.deepEqual(await left(), [])
+  assert.equal(db.prepare('SELECT count(*) AS n FROM usage_days').get()!['n'], 0)
+})
+
+test('sqlite: for any grouping, sums equal a scan, whatever is rolled up into days before or after it is booked', async () => {
+  const steps = fc.array(
+    fc.oneof(
+      seeds.map(list => ({ do: 'book' as const, list })),
+      seeds.map(list => ({ do: 'before' as const, list })),
+      // Clocks may be wrong: some hours are rolled up before anything of them is booked.
+      fc.nat({ max: 80 }).map(hour => ({ do: 'sweep' as const, now: Date.UTC(2026, 11, 30) + hour * HOUR })),
+    ),
+    { maxLength: 12 },
+  )
+  const asked = fc.array(fc.record({ filter: filters, by: groupings }), { maxLength: 5 })
+  const run = async (
+    all: typeof steps extends fc.Arbitrary<infer T> ? T : never,
+    questions: typeof asked extends fc.Arbitrary<infer T> ? T : never,
+  ) => {
+    const { db, tables } = databaseWith([])
+    for (const step of all) {
+      if (step.do === 'book') tables.apply([{ op: 'ledger', entries: packEntries(step.list.map(entry)) }])
+      else if (step.do === 'before') bookAsBefore(db, step.list)
+      else while (tables.apply([{ op: 'sweep', now: step.now }]));
+    }
+    for (const { filter, by } of questions) await agreesBy(db, filter, by)
+    await agreesBy(db, { org: 'acme' }, ['day', 'key'])
+    db.close()
+  }
+  await fc.assert(fc.asyncProperty(steps, asked, run), { numRuns: 80 })
+})
+
+test('sqlite: hours are rolled up in slices, which end within an hour, and sums are right between two of them', async () => {
+  const { db, tables } = databaseWith([])
+  const keyed = (i: number): Entry => {
+    const time = Date.UTC(2026, 11, 31) + (i % 3) * 10 * HOUR
+    const row = intent(`k${i}`, { time, organization: i % 2 ? 'acme' : 'ÿ', key_id: `key_${i}` })
+    return { id: row.request_id, kind: 'o', json: rowJson(intentJson(row), outcome(row.request_id), undefined) }
+  }
+  tables.apply([{ op: 'ledger', entries: packEntries(Array.from({ length: 5000 }, (_, i) => keyed(i))) }])
+  const now = Date.UTC(2027, 0, 3)
+  const within: string[] = []
+  for (let next = 0, left = true; left; next++) {
+    left = tables.apply([{ op: 'sweep', now }])
+    within.push(db.prepare('SELECT organization FROM rolled').get()!['organization'] as string)
+    tables.apply([{ op: 'ledger', entries: packEntries([entry(10_000 + next), entry(20_000 + 7 * next)]) }])
+    for (const org of ['acme', 'b{r}ace:2026', 'ÿ']) await agreesBy(db, { org }, ['day', 'key', 'model'])
+  }
+  assert.ok(within.length > 2, 'several slices')
+  assert.ok(within.some(organization => organization !== ''))
+  assert.equal(
+    db.prepare('SELECT sum(requests) AS n FROM usage_days').get()!['n'],
+    db.prepare('SELECT count(*) AS n FROM ledger').get()!['n'],
+  )
+  // Whole days are read from the days alone.
+  const days = async () => all(scanUsage(db, { org: 'acme', until: Date.UTC(2027, 0, 2), by: ['day', 'key'] }))
+  const before = await days()
+  assert.ok(before.length > 1000)
+  db.exec('DROP TRIGGER usage_removed; DELETE FROM usage')
+  assert.deepEqual(await days(), before)
+})
+
+test('sqlite: hours are rolled up, whatever upstreams report', () => {
+  // A day that no integer can hold would have broken off every sweep.
+  const { db, tables } = databaseWith([])
+  const hours = [0, 1].map(hour => `(${hour}, 'acme', 'key', 'model', '', '', '', 1, ${2n ** 63n - 1n})`)
+  db.exec(`INSERT INTO usage (hour, organization, key_id, model, provider, surface, outcome, requests, input)
+    VALUES ${hours.join()}`)
+  while (tables.apply([{ op: 'sweep', now: DAY }]));
+  const found = db.prepare('SELECT day, requests, CAST(input AS TEXT) AS input FROM usage_days').all()
+  assert.deepEqual({ ...found[0] }, { day: 0, requests: 2, input: String(2n ** 63n - 1n) })
+  db.close()
+})
+
+test('sqlite: a database that no gateway of this release has opened is read without sums of days', async () => {
+  const db = new DatabaseSync(':memory:')
+  prepare(db, ':memory:', STEPS.slice(0, 17))
+  bookAsBefore(
+    db,
+    Array.from({ length: 50 }, (_, i) => i),
+  )
+  await agreesBy(db, { org: 'acme' }, ['day', 'key'])
+  db.close()
 })
 
 test('sqlite: sums of whole hours read no rows', async () => {
@@ -478,8 +572,6 @@ test('redis: last rows are those of earlier gateways, too; retention takes them 
 })
 
 // ---- groups, and single rows ----------------------------------------------------------------------------------------
-
-const groupings = fc.shuffledSubarray(Object.keys(GROUPS) as Group[], { minLength: 1, maxLength: 4 })
 
 test('sqlite and redis: for any grouping, sums by hour are the sums of the rows', {
   skip: skipWithoutRedis,
