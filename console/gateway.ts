@@ -140,6 +140,7 @@ export interface Organization {
  */
 export interface UsageSum {
   day?: string
+  month?: string
   model?: string
   key?: string
   tag?: string

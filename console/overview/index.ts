@@ -3,7 +3,7 @@ import { html } from 'hono/html'
 import { tierLine } from '../billing/index.ts'
 import { limitMeters } from '../limits/meters.ts'
 import { spendChart } from '../usage/chart.ts'
-import { daysOf, queryOf, rangeOf } from '../usage/range.ts'
+import { barsOf, queryOf, rangeOf } from '../usage/range.ts'
 import { page } from '../views/layout.ts'
 import { dollars } from '../views/parts.ts'
 import { type Answer, get, type MemberVisit, type Page } from '../web/visit.ts'
@@ -23,7 +23,7 @@ async function show(visit: MemberVisit): Promise<Answer> {
     visit.may('usage') ? gateway.usage({ ...queryOf(range), group_by: 'day' }) : [],
   ])
   const { plan, status, limits, spend_usd, keys } = stands
-  const spend = days.map(sum => ({ day: sum.day!, usd: Number(sum.cost_usd) }))
+  const spend = days.map(sum => ({ time: sum.day!, usd: Number(sum.cost_usd) }))
   const live = keys.filter(key => key.status !== 'revoked')
   const monthly = limits.find(({ dimension, per, model }) => dimension === 'spend' && per === 'month' && !model)
   const near = limits.filter(({ used, capacity }) => used >= 0.5 * capacity)
@@ -62,7 +62,7 @@ async function show(visit: MemberVisit): Promise<Answer> {
       spend.length > 0
         ? html`<section class="card"><div class="head"><h2>Spend in the last 30 days</h2><a
           href="${path}/usage">Usage</a></div>
-            ${spendChart(daysOf(range), spend)}</section>`
+            ${spendChart('day', barsOf(range, 'day'), spend)}</section>`
         : ''
     }
     ${

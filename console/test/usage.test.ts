@@ -25,7 +25,7 @@ before(async () => {
     const groups = query.get('group_by')!.split(',')
     const sums = new Map<string, any>()
     for (const [day, model, usd] of used) {
-      const names: Record<string, string> = { day, model, tag: `of ${model}` }
+      const names: Record<string, string> = { day, month: day.slice(0, 7), model, tag: `of ${model}` }
       const group = Object.fromEntries(groups.map(name => [name, names[name]]))
       const id = JSON.stringify(group)
       const sum = sums.get(id) ?? { ...group, requests: 0, input: 0, cached: 0, output: 0, cost: 0 }
@@ -53,8 +53,8 @@ beforeEach(() => {
   ]
 })
 
-async function read(query: string) {
-  const { body, status } = await owner.get(`/o/oak/usage?${RANGE}&${query}`)
+async function read(query: string, range = RANGE) {
+  const { body, status } = await owner.get(`/o/oak/usage?${range}&${query}`)
   assert.equal(status, 200)
   return {
     bars: [...body.matchAll(/y="([\d.]+)"[^>]*height="([\d.]+)"><title>([^<]*)</g)].map(
@@ -93,6 +93,30 @@ test('the name of a tag is asked for whatever the sums are by', async () => {
   assert.deepEqual([asked, legend], [[['day,tag', 'team']], ['of a $5.00', 'of b $1.00']])
   admin.asked.length = 0
   assert.deepEqual((await read('by=tag')).asked, [['day,model', null]], 'a tag without a name is none')
+})
+
+test('of more than 92 days the bars are months; sums by day are of days whatever they are of', async () => {
+  used = [
+    ['2026-08-26', 'a', 1],
+    ['2026-11-02', 'b', 2],
+    ['2026-11-26', 'a', 3],
+  ]
+  const longer = 'since=2026-08-26&until=2026-11-26'
+  const { bars, rows, asked } = await read('by=model', longer)
+  assert.deepEqual(asked, [['month,model', null]])
+  assert.deepEqual(bars, [
+    '2026-08, a: $1.00 from 128 for 32',
+    '2026-11, a: $3.00 from 64 for 96',
+    '2026-11, b: $2.00 from 0 for 64',
+  ])
+  assert.deepEqual(rows, ['a 2 0 0 0 $4.00', 'b 1 0 0 0 $2.00'])
+  const { body } = await owner.get(`/o/oak/usage?${longer}`)
+  assert.match(body, /Spend by month from 2026-08 to 2026-11: \$6\.00, at most \$5\.00 a month/)
+  assert.match(body, /most in a month \$5\.00/)
+  admin.asked.length = 0
+  assert.deepEqual((await read('by=day', longer)).asked, [['day', null]])
+  admin.asked.length = 0
+  assert.deepEqual((await read('by=model', 'since=2026-08-27&until=2026-11-26')).asked, [['day,model', null]])
 })
 
 test('five parts at most, and all others together; every part is in the table', async () => {

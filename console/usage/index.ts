@@ -1,4 +1,4 @@
-/** Usage: spend by day, and within it by model, key or tag; sums of these; as CSV. */
+/** Usage: spend by day or month, and within it by model, key or tag; sums of these; as CSV. */
 import { html } from 'hono/html'
 import { type Gateway, GatewayRefused, type UsageSum } from '../gateway.ts'
 import { page } from '../views/layout.ts'
@@ -6,7 +6,7 @@ import { count, dollars, empty, input, select, table } from '../views/parts.ts'
 import { type Answer, get, type MemberVisit, type Page } from '../web/visit.ts'
 import { spendChart } from './chart.ts'
 import { csv } from './csv.ts'
-import { daysOf, queryOf, type Range, rangeFields, rangeOf } from './range.ts'
+import { barsOf, queryOf, type Range, rangeFields, rangeOf, type Step, stepOf } from './range.ts'
 
 export const usage: Page = {
   name: 'usage',
@@ -28,7 +28,7 @@ function asked({ url, now }: MemberVisit): Asked {
   const tag = (query.get('tag') ?? '').trim().slice(0, 64)
   const wanted = GROUPS.find(([group]) => group === query.get('by'))?.[0] ?? 'model'
   const by: Group = wanted === 'tag' && tag === '' ? 'model' : wanted
-  return { range, tag, by }
+  return { range, tag, by, step: by === 'day' ? 'day' : stepOf(range) }
 }
 
 interface Asked {
@@ -36,40 +36,41 @@ interface Asked {
   /** Only what has this tag; '' for everything. */
   tag: string
   by: Group
+  step: Step
 }
 
 /** Of what the page shows. */
-type Sum = Pick<UsageSum, 'requests' | 'input' | 'cached' | 'output' | 'cost'> & { day: string; name: string }
+type Sum = Pick<UsageSum, 'requests' | 'input' | 'cached' | 'output' | 'cost'> & { time: string; name: string }
 
 /**
- * Sums by day and group, and by the group alone. Where the first are more than the gateway puts into one answer, the
- * days come undivided.
+ * Sums by time and group, and by the group alone. Where the first are more than the gateway puts into one answer, the
+ * bars come undivided.
  */
-async function read(gateway: Gateway, { range, tag, by }: Asked): Promise<{ days: Sum[]; sums: Sum[] }> {
-  const ask = async (...groups: Group[]): Promise<Sum[]> => {
+async function read(gateway: Gateway, { range, tag, by, step }: Asked): Promise<{ bars: Sum[]; sums: Sum[] }> {
+  const ask = async (...groups: (Group | Step)[]): Promise<Sum[]> => {
     const query = { ...queryOf(range), group_by: groups.join(','), ...(tag !== '' && { tag }) }
     const found = await gateway.usage(query)
-    return found.map(sum => ({ ...sum, day: sum.day ?? '', name: groups.includes(by) ? sum[by]! : '' }))
+    return found.map(sum => ({ ...sum, time: sum[step] ?? '', name: groups.includes(by) ? sum[by]! : '' }))
   }
   if (by === 'day') {
     const sums = await ask('day')
-    return { sums, days: sums.map(sum => ({ ...sum, name: '' })) }
+    return { sums, bars: sums.map(sum => ({ ...sum, name: '' })) }
   }
   try {
-    const days = await ask('day', by)
-    return { days, sums: withoutDays(days) }
+    const bars = await ask(step, by)
+    return { bars, sums: withoutTime(bars) }
   } catch (error) {
     if (!(error instanceof GatewayRefused) || error.status !== 400) throw error
-    const [days, sums] = await Promise.all([ask('day'), ask(by)])
-    return { days, sums }
+    const [bars, sums] = await Promise.all([ask(step), ask(by)])
+    return { bars, sums }
   }
 }
 
-function withoutDays(days: readonly Sum[]): Sum[] {
+function withoutTime(bars: readonly Sum[]): Sum[] {
   const sums = new Map<string, Sum>()
-  for (const one of days) {
+  for (const one of bars) {
     const sum = sums.get(one.name)
-    if (!sum) sums.set(one.name, { ...one, day: '' })
+    if (!sum) sums.set(one.name, { ...one, time: '' })
     else for (const figure of FIGURES) sum[figure] += one[figure]
   }
   return [...sums.values()]
@@ -79,16 +80,16 @@ const FIGURES = ['requests', 'input', 'cached', 'output', 'cost'] as const
 
 async function show(visit: MemberVisit): Promise<Answer> {
   const { gateway, organization } = visit
-  const { range, tag, by } = asked(visit)
-  const [{ days, sums }, keys] = await Promise.all([
-    read(gateway, { range, tag, by }),
+  const { range, tag, by, step } = asked(visit)
+  const [{ bars, sums }, keys] = await Promise.all([
+    read(gateway, { range, tag, by, step }),
     by === 'key' ? gateway.keys() : [],
   ])
   const labels = new Map(keys.map(({ id, label }) => [id, label ?? id]))
   const nameOf = ({ name }: Sum) => labels.get(name) ?? name
   // Two keys of one label are two parts: the id tells them apart, and the label is what is read.
-  const spend = days.map(sum => ({ day: sum.day, usd: sum.cost / 1e9, part: sum.name }))
-  const shown = sums.sort((a, b) => (by === 'day' ? b.day.localeCompare(a.day) : b.cost - a.cost))
+  const spend = bars.map(sum => ({ time: sum.time, usd: sum.cost / 1e9, part: sum.name }))
+  const shown = sums.sort((a, b) => (by === 'day' ? b.time.localeCompare(a.time) : b.cost - a.cost))
   const link = new URLSearchParams({ ...range, by, ...(tag && { tag }) })
   const path = `/o/${organization.id}`
   return page(
@@ -101,7 +102,7 @@ async function show(visit: MemberVisit): Promise<Answer> {
         <button type="submit">Show</button>
         <a class="button" href="${path}/usage.csv?${link.toString()}">CSV</a>
       </div></form>
-      <section class="card">${spendChart(daysOf(range), spend, part => labels.get(part) ?? part)}</section>
+      <section class="card">${spendChart(step, barsOf(range, step), spend, part => labels.get(part) ?? part)}</section>
       <section>${
         shown.length === 0
           ? empty('Nothing was used in this time.')

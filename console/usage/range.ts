@@ -7,6 +7,8 @@ const DAY = 86_400_000
 /** The gateway sums at most so much at once. */
 const MOST_DAYS = 366
 const DEFAULT_DAYS = 30
+/** A bar of a longer time would be too narrow to point at. */
+const MOST_BARS = 92
 
 export interface Range {
   /** The first day and the last, such as 2026-11-01. */
@@ -30,8 +32,19 @@ export function rangeOf(query: URLSearchParams, now: number): Range {
 /** As the admin API takes it: `until` is the end of the last day. */
 export const queryOf = ({ since, until }: Range) => ({ since, until: dayOf(Date.parse(until) + DAY) })
 
-/** Every day of a range. */
-export function daysOf({ since, until }: Range): string[] {
+/** What a chart has one bar for; UTC. */
+export type Step = 'day' | 'month'
+
+/** Days, or months where days would be too many. */
+export const stepOf = (range: Range): Step => (daysOf(range).length > MOST_BARS ? 'month' : 'day')
+
+/** Every day or month of a range, such as 2026-11-01 or 2026-11; the first month and the last may be there in part. */
+export function barsOf(range: Range, step: Step): string[] {
+  const days = daysOf(range)
+  return step === 'day' ? days : [...new Set(days.map(day => day.slice(0, 'YYYY-MM'.length)))]
+}
+
+function daysOf({ since, until }: Range): string[] {
   const first = Date.parse(since)
   return Array.from({ length: (Date.parse(until) - first) / DAY + 1 }, (_, i) => dayOf(first + i * DAY))
 }

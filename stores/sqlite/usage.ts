@@ -12,6 +12,8 @@ import { TOTALS, type UsageFilter, type UsageSum } from '../../core/ports/store.
 import { type Group, TEXTS_OF } from '../../core/ports/usage-groups.ts'
 import { HOUR_MS, NOT_TOLD, TEXTS } from '../usage.ts'
 
+const DAY_MS = 24 * HOUR_MS
+
 /** The primary key of `usage`: the hour, counted from 1970, and the texts of the rows. */
 export const USAGE_KEY = `hour, ${TEXTS.join(', ')}`
 export const USAGE_COLUMNS = `${USAGE_KEY}, ${TOTALS.join(', ')}`
@@ -137,7 +139,7 @@ INSERT INTO rolled VALUES (0, '');
 CREATE TRIGGER ledger_late AFTER INSERT ON ledger
 WHEN (NEW.time / ${HOUR_MS}, NEW.organization) <= (SELECT hour, organization FROM rolled) BEGIN
   INSERT INTO usage_days (${DAY_KEY}, ${COUNTS.join(', ')})
-  VALUES (NEW.organization, NEW.time / ${24 * HOUR_MS},
+  VALUES (NEW.organization, NEW.time / ${DAY_MS},
     ${[...DAY_TEXTS.map(name => `NEW.${name}`), ...COUNTS.map(ofRow)].join(', ')})
   ${addToDay};
 END;
@@ -199,9 +201,8 @@ function toTagged({ tag: _, value, ...columns }: Record<string, unknown>): Usage
 
 /** At most this many sums are read before other work of the event loop runs. */
 const PAGE = 2000
-/** The same for hours and days of one organization. */
+/** The same for hours of one organization; days are read by the month. */
 const HOURS = 168
-const DAYS = 31
 
 /** From what time on sums are complete, Unix milliseconds; infinite for a database that has none yet. */
 export function summedSince(db: DatabaseSync): number {
@@ -243,14 +244,18 @@ export async function* scanHours(
   const of = { org, only, values }
   if (texts === null || until <= from) return yield* scanOne(db, of, first, end, texts)
   yield* scanOne(db, of, first, from * 24, texts)
+  // A page ends with its month at the latest, so days are told apart only where somebody asks for them.
+  const apart = by!.includes('day') ? ['day', ...texts] : texts
   const sums = db.prepare(`
-    SELECT day * 24 AS hour, ${joined(texts)} FROM usage_days
-    WHERE organization = ? AND day >= ? AND day < ?${only} GROUP BY ${['organization', 'day', ...texts].join(', ')}`)
+    SELECT min(day) * 24 AS hour, ${joined(texts)} FROM usage_days
+    WHERE organization = ? AND day >= ? AND day < ?${only} GROUP BY ${['organization', ...apart].join(', ')}`)
   const least = db.prepare('SELECT min(day) AS day FROM usage_days WHERE organization = ?').get(org)
-  for (let day = Math.max(from, (least?.['day'] as number | null) ?? until); day < until; day += DAYS) {
-    const page = sums.all(org, day, Math.min(day + DAYS, until), ...values)
+  for (let day = Math.max(from, (least?.['day'] as number | null) ?? until); day < until; ) {
+    const next = Math.min(until, endOfMonth(day))
+    const page = sums.all(org, day, next, ...values)
     if (page.length) yield page.map(toSum)
     await setImmediate()
+    day = next
   }
   yield* scanOne(db, of, until * 24, end, texts)
 }
@@ -297,6 +302,12 @@ function joined(texts: readonly string[]): string {
   const names = DAY_TEXTS.map(name => (texts.includes(name) ? name : `'' AS ${name}`))
   // total() is a number of JavaScript: it is exact as far as one is, and does not fail beyond.
   return ['organization', ...names, ...TOTALS.map(name => `total(${name}) AS ${name}`)].join(', ')
+}
+
+/** The first day, counted from 1970, of the month after that of a day. */
+function endOfMonth(day: number): number {
+  const date = new Date(day * DAY_MS)
+  return Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1) / DAY_MS
 }
 
 /** The hour, counted from 1970, before which everything is rolled up; 0 for a database that has no days yet. */

@@ -241,7 +241,7 @@ test('sqlite: for any grouping, sums equal a scan, whatever is rolled up into da
 test('sqlite: hours are rolled up in slices, which end within an hour, and sums are right between two of them', async () => {
   const { db, tables } = databaseWith([])
   const keyed = (i: number): Entry => {
-    const time = Date.UTC(2026, 11, 31) + (i % 3) * 10 * HOUR
+    const time = Date.UTC(2026, 11, 31) + (i % 3) * 20 * HOUR
     const row = intent(`k${i}`, { time, organization: i % 2 ? 'acme' : 'ÿ', key_id: `key_${i}` })
     return { id: row.request_id, kind: 'o', json: rowJson(intentJson(row), outcome(row.request_id), undefined) }
   }
@@ -252,7 +252,10 @@ test('sqlite: hours are rolled up in slices, which end within an hour, and sums 
     left = tables.apply([{ op: 'sweep', now }])
     within.push(db.prepare('SELECT organization FROM rolled').get()!['organization'] as string)
     tables.apply([{ op: 'ledger', entries: packEntries([entry(10_000 + next), entry(20_000 + 7 * next)]) }])
-    for (const org of ['acme', 'b{r}ace:2026', 'ÿ']) await agreesBy(db, { org }, ['day', 'key', 'model'])
+    for (const org of ['acme', 'b{r}ace:2026', 'ÿ']) {
+      await agreesBy(db, { org }, ['day', 'key', 'model'])
+      await agreesBy(db, { org }, ['month', 'model'])
+    }
   }
   assert.ok(within.length > 2, 'several slices')
   assert.ok(within.some(organization => organization !== ''))
