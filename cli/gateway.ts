@@ -226,8 +226,8 @@ class RunningGateway implements Gateway {
     if (watch !== false) {
       this.#watching = watchFiles(
         this.#current.files,
-        () => {
-          this.reload().catch(error => log.error({ err: error }, 'reload failed'))
+        files => {
+          this.reload(files).catch(error => log.error({ err: error }, 'reload failed'))
         },
         { onError: error => log.warn({ err: error }, 'a configuration folder can’t be watched') },
       )
@@ -320,10 +320,11 @@ class RunningGateway implements Gateway {
     else this.#admin = await openAdmin(sources, config.server.admin, admin)
   }
 
-  reload(): Promise<Reloaded> {
+  /** @param files that are known to have changed */
+  reload(files: readonly string[] = []): Promise<Reloaded> {
     const next = this.#reloading.then((): Reloaded | Promise<Reloaded> => {
       if (this.#closed || this.#draining || !this.#reloads) return { applied: false, errors: [] }
-      return this.#reloads.reload()
+      return this.#reloads.reload(files)
     })
     this.#reloading = next.catch(() => {})
     return next

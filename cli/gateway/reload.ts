@@ -1,4 +1,5 @@
 /** A reload: loads the file as it is now, and puts it into service, or says why the configuration before stays. */
+import { dirname, relative } from 'node:path'
 import type { Metrics } from '../../admin/metrics.ts'
 import { changedNames, repriced } from '../../config/changes.ts'
 import { type ConfigError, formatError } from '../../config/load.ts'
@@ -41,8 +42,11 @@ export class Reloads {
     this.#options = options
   }
 
-  /** To be called when the former call has ended. */
-  async reload(): Promise<Reloaded> {
+  /**
+   * To be called when the former call has ended.
+   * @param files that are known to have changed, for the log: what differs may be the code of a plugin alone
+   */
+  async reload(files: readonly string[]): Promise<Reloaded> {
     const { current, generations, accounts, env, read } = this.#options
     const before = current.config
     const number = ++this.#number
@@ -66,7 +70,8 @@ export class Reloads {
     }
     this.#options.metrics.reloaded('applied')
     const { log } = this.#options
-    log.info({ generation: number, changed }, 'configuration reloaded')
+    const names = files.map(file => relative(dirname(current.path), file))
+    log.info({ generation: number, changed, ...(names.length > 0 && { files: names }) }, 'configuration reloaded')
     const { price_book } = config
     const prices = repriced(before, config)
     if (prices.length > 0)

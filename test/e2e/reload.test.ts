@@ -559,6 +559,8 @@ export default definePlugin({
     await plugin('x-other')
     await eventually(async () => (await header('x-other')) === 'three')
     assert.equal(await header('x-word'), null)
+    const last = logged(t, 'configuration reloaded').at(-1)!.fields.files as string[]
+    assert.deepEqual([last.length, last[0]!.endsWith('/word.ts'), last[0]!.startsWith('/')], [1, true, false])
   } finally {
     await t.close()
   }
