@@ -24,7 +24,7 @@ const SHOWN_INCIDENTS = 50
 /** Members of an exchange that say what went wrong. */
 export type Ended = Pick<
   ExchangeRecord,
-  'id' | 'status' | 'outcome' | 'code' | 'backend' | 'organization' | 'failed' | 'passedOver'
+  'id' | 'status' | 'outcome' | 'code' | 'cause' | 'backend' | 'organization' | 'failed' | 'passedOver'
 >
 
 export interface Incident {
@@ -36,6 +36,8 @@ export interface Incident {
   fault: boolean
   /** HTTP status of the last one. */
   status: number
+  /** What operators are told of the last one: what did not answer, or which limit it was; '' for nothing. */
+  cause: string
   /** Unix milliseconds of the first and the last, and of the first one before the backend recovered for a while. */
   first: number
   since: number
@@ -88,7 +90,7 @@ export class Incidents {
     return [...living(this.#backends, now).values()].map(shown)
   }
 
-  #cause({ id, status, outcome, code, backend, organization, passedOver }: Ended, now: number): void {
+  #cause({ id, status, outcome, code, cause: told, backend, organization, passedOver }: Ended, now: number): void {
     const at = backend || passedOver[0]?.backend || ''
     const cause = code || outcome
     const served = this.#servedAt.get(at)
@@ -97,6 +99,7 @@ export class Incidents {
       backend: at,
       fault: false,
       status,
+      cause: told,
       first,
       since,
       last: since,
@@ -106,6 +109,7 @@ export class Incidents {
     }))
     incident.fault = outcome !== 'refused' || isTheServices(status, code) || passedOver.length > 0
     incident.status = status
+    incident.cause = told
     incident.lastId = id
     incident.count++
     hit(incident.hits, organization)

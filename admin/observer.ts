@@ -4,6 +4,7 @@
  */
 import type { GatewayError } from '../core/canon/errors.ts'
 import type { RunningExchange } from '../core/engine/exchange/index.ts'
+import { addressOf } from '../core/engine/tenant.ts'
 import { type Logger, type Settlement, usage } from '../core/plugin.ts'
 import { wordOf } from '../core/tools/word.ts'
 import { upstreamFields } from '../plugins/shared/call-report.ts'
@@ -18,7 +19,7 @@ import {
 } from '../plugins/shared/slots.ts'
 import { Incidents } from './incidents.ts'
 import type { Metrics } from './metrics.ts'
-import { type ExchangeRecord, passedLimit, RecentExchanges, Taken, wentWrong } from './recent.ts'
+import { type ExchangeRecord, RecentExchanges, Taken, wentWrong } from './recent.ts'
 import type { SpendWatch } from './spend-watch.ts'
 import type { Troubles } from './troubles.ts'
 import { UseByKey } from './usage.ts'
@@ -93,7 +94,8 @@ export class Observer {
       outcome,
       code: error?.code ?? '',
       param: param ?? '',
-      limit: passedLimit(error),
+      cause: error?.forOperators ?? '',
+      client: caller ? '' : addressOf(x.incoming.tenant ?? ''),
       durationMs,
       ttfbMs,
       input: billed?.input ?? 0,
@@ -129,6 +131,7 @@ export class Observer {
         outcome,
         code: error?.code,
         param,
+        cause: record.cause || undefined,
         organization: caller?.organization.id,
         key: caller?.key.id,
         model: x.peek(model)?.id,
@@ -172,7 +175,8 @@ export class Observer {
       outcome: 'refused',
       code,
       param: '',
-      limit: null,
+      cause: error.forOperators,
+      client: addressOf(tenant),
       durationMs: 0,
       ttfbMs: null,
       input: 0,

@@ -1,6 +1,5 @@
 /** The last exchanges, for the dashboard: facts about them, never a body, a header or a key. */
 
-import type { GatewayError } from '../core/canon/errors.ts'
 import type { UpstreamFault } from '../core/canon/upstream-fault.ts'
 import type { TimelineEntry } from '../core/engine/timeline.ts'
 import type { FailedAttempt, PassedOver } from '../core/plugin.ts'
@@ -31,8 +30,10 @@ export interface ExchangeRecord {
   code: string
   /** The member or header at fault, '' when none is named. */
   param: string
-  /** The limit that refused it. */
-  limit: PassedLimit | null
+  /** What only operators are told of its error: the limit that refused it, or what did not answer. '' for nothing. */
+  cause: string
+  /** The address, or the network of an IPv6 address, of a client whose organization is not known; '' for others. */
+  client: string
   durationMs: number
   ttfbMs: number | null
   /** Billed tokens; 0 when nothing is. */
@@ -50,22 +51,6 @@ export interface ExchangeRecord {
   taken: Taken | null
   /** When each hook ran, for sampled exchanges; null for the others. */
   timeline: readonly TimelineEntry[] | null
-}
-
-/** A limit that a refused exchange would have passed. */
-export interface PassedLimit {
-  dimension: string
-  /** null where the refusal names none. */
-  capacity: number | null
-  /** `org`, `user` or `platform`; '' where the refusal does not say. */
-  scope: string
-}
-
-export function passedLimit(error: Pick<GatewayError, 'details' | 'headers'> | undefined): PassedLimit | null {
-  const { dimension, limit } = error?.details ?? {}
-  if (typeof dimension !== 'string') return null
-  const capacity = typeof limit === 'number' ? limit : null
-  return { dimension, capacity, scope: error!.headers?.['x-ratelimit-scope'] ?? '' }
 }
 
 /**

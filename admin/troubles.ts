@@ -6,6 +6,7 @@
  * that holds less than half of an equal share loses nothing, whatever others send.
  */
 import type { Budget } from '../core/engine/budget.ts'
+import { addressOf } from '../core/engine/tenant.ts'
 import type { SharedState } from '../core/plugin.ts'
 import { requestIdTime } from '../core/tools/ids.ts'
 import type { ExchangeRecord } from './recent.ts'
@@ -142,13 +143,14 @@ export class Troubles {
     if (at === undefined) return undefined
     for (const owners of [this.#organizations, this.#clients])
       for (const { entries } of owners.values())
-        for (const { record, nested, count, last, ids } of entries.values()) {
+        for (const { record, client, nested, count, last, ids } of entries.values()) {
           const first = record.id === id
           if (!first && !ids?.has(id)) continue
           const { seq: _, ...whole } = record
           return {
             ...whole,
             ...(nested && JSON.parse(nested)),
+            client: addressOf(client),
             ...(!first && { id, at, ...UNKNOWN }),
             alike: count > 1 ? { count, first: record.at, last } : null,
           }
@@ -175,7 +177,10 @@ export class Troubles {
     const what = { owner, key: copied(key), client, nested, plain, record: kept }
     const entry: Entry = { ...what, count: 1, last: record.at, ids: null, again: false, bytes: 0 }
     owner.entries.set(entry.key, (owner.newest = entry))
-    this.#grow(entry, ENTRY_BYTES + bytesOf(key) + bytesOf(nested) + unknownModel.length + param.length)
+    this.#grow(
+      entry,
+      ENTRY_BYTES + bytesOf(key) + bytesOf(nested) + unknownModel.length + param.length + record.cause.length,
+    )
   }
 
   #note(entry: Entry, id: string): void {
@@ -301,7 +306,7 @@ function isAlike({ record: a, plain, client }: Entry, b: ExchangeRecord, of: str
     a.param === b.param &&
     a.unknownModel === b.unknownModel &&
     a.backend === b.backend &&
-    limitOf(a) === limitOf(b) &&
+    a.cause === b.cause &&
     plain &&
     b.failed.length === 0 &&
     b.passedOver.length === 0
@@ -310,17 +315,14 @@ function isAlike({ record: a, plain, client }: Entry, b: ExchangeRecord, of: str
 
 /** The same as text: by it what is alike is found among the entries of a caller. */
 function alikeKey(record: ExchangeRecord, client: string): string {
-  const { route, model, unknownModel, backend, key, status, outcome, code, param, passedOver } = record
+  const { route, model, unknownModel, backend, key, status, outcome, code, param, cause, passedOver } = record
   let text = `${route}\n${code}\n${client}${key}`
   if (model || unknownModel || backend || param || outcome !== 'refused')
     text += `\n${model}\n${unknownModel}\n${backend}\n${param}\n${outcome}`
-  text += `\n${status}${limitOf(record)}`
+  text += `\n${status}${cause}`
   for (const { backend: other, why, scope, requestId } of passedOver) text += `\n${other} ${why} ${scope} ${requestId}`
   return text
 }
-
-const limitOf = ({ limit }: ExchangeRecord) =>
-  limit === null ? '' : `${limit.scope} ${limit.dimension} ${limit.capacity}`
 
 /** In memory of its own: a piece of a text would keep the whole text, which may be a request's body. */
 const copied = (text: string) => (text === '' ? '' : Buffer.from(text).toString())

@@ -2,7 +2,7 @@
 import { createReadStream } from 'node:fs'
 import { createInterface } from 'node:readline'
 import { parseArgs } from 'node:util'
-import type { PassedLimit, TakenJson } from '../admin/recent.ts'
+import type { TakenJson } from '../admin/recent.ts'
 import type { Alike, Traced } from '../admin/troubles.ts'
 import type { GatewayConfig } from '../config/types.ts'
 import type { ErrorCode } from '../core/canon/errors.ts'
@@ -212,6 +212,7 @@ export function inWords(found: Found): string {
   row('alike', memory?.alike ? alike(memory.alike) : undefined)
   row('route', memory?.route || line['route'] || ledger?.surface)
   const organization = memory?.organization || line['organization'] || ledger?.organization
+  row('client', memory?.client && `${memory.client}, of no organization that is known`)
   row('caller', organization && `${organization}, key ${memory?.key || line['key'] || ledger?.key_id}`)
   const unknownModel = memory?.unknownModel || line['unknown_model']
   row(
@@ -225,8 +226,7 @@ export function inWords(found: Found): string {
   for (const text of backends(found, line)) row('backend', text)
   for (const over of memory?.passedOver ?? (line['passed_over'] as PassedOver[] | undefined) ?? [])
     row('backend', notAsked(over))
-  row('limit', memory?.limit ? passed(memory.limit) : undefined)
-  row('cause', found.cause)
+  row('cause', found.cause ?? (memory?.cause || line['cause']))
   const slowed = memory?.slowedMs || line['slowed_ms']
   row('slowed', slowed && `by ${ms(slowed)}, on purpose`)
   const taken = memory?.taken ?? detail?.taken
@@ -289,12 +289,6 @@ function alike({ count, first, last }: Alike): string {
   const [from, to] = [first, last].map(time => `${new Date(time).toISOString().slice(0, 19)}Z`) as [string, string]
   const until = to.slice(0, 10) === from.slice(0, 10) ? to.slice(11) : to
   return `1 of ${count.toLocaleString('en')} of this caller that went the same way, from ${from} to ${until}`
-}
-
-/** `org: 5 requests, which refused it` */
-function passed({ scope, dimension, capacity }: PassedLimit): string {
-  const what = dimension.replaceAll('_', ' ')
-  return `${scope && `${scope}: `}${capacity === null ? '' : `${capacity} `}${what}, which refused it`
 }
 
 /** The time of day in UTC, to a tenth of a second. */

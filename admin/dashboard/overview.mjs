@@ -94,7 +94,7 @@ export class Overview {
       tell(requests, count(ledger.requests), wrong)
       tell(tokens, count(ledger.input + ledger.output), `${count(ledger.input)} in, ${count(ledger.output)} out`)
       tell(revenue, usd(ledger.cost), 'what was billed')
-      tell(failed, count(ledger.failed), `${percent(ledger.failed / Math.max(1, ledger.requests))} of the requests`)
+      tell(failed, count(ledger.failed), `${percent(ledger.failed / Math.max(1, ledger.requests))} of those admitted`)
     } else {
       tell(requests, '–', wrong)
       for (const one of [tokens, revenue, failed]) tell(one, '–', 'the ledger is not read yet')
@@ -187,7 +187,8 @@ function verdict({ at, ready, config, backends, incidents }, lately) {
   return ['good', 'Healthy', 'no request has failed in the last five minutes']
 }
 
-const causeWords = ({ code, backend }) => `${code.replaceAll('_', ' ')}${backend && ` at ${backend}`}`
+const causeWords = ({ code, cause, backend }) =>
+  `${code.replaceAll('_', ' ')}${backend && ` at ${backend}`}${cause && ` (${cause})`}`
 
 function incidentRow(incident) {
   const badge = h('span', { class: 'badge' })
@@ -199,6 +200,7 @@ function incidentRow(incident) {
   // A phone has no room for the last column.
   const cause = h('a', {}, incident.code.replaceAll('_', ' '))
   const ago = h('small', { class: 'line' })
+  const told = h('small', { class: 'line' })
   last.append(link, ago)
   let named = ''
   const node = h(
@@ -211,6 +213,7 @@ function incidentRow(incident) {
       ' ',
       cause,
       incident.backend ? h('small', { class: 'line' }, incident.backend) : null,
+      told,
     ),
     since,
     counted,
@@ -225,6 +228,7 @@ function incidentRow(incident) {
       text(since, clock(now.since))
       attribute(since, 'title', now.first < now.since ? `first seen at ${clock(now.first)}` : null)
       text(counted, count(now.count))
+      text(told, now.cause)
       if (named !== hits(now, NAMED)) {
         named = hits(now, NAMED)
         whom.replaceChildren(...who(now))

@@ -30,6 +30,7 @@ export function panel(exchange, file) {
         `${exchange.status} ${exchange.outcome.replace('_', ' ')}${exchange.code ? `, ${exchange.code}` : ''}${exchange.param ? ` at ${exchange.param}` : ''}`,
       ),
     ],
+    ...(exchange.cause ? [['cause', exchange.cause]] : []),
     ...exchange.failed.map((attempt, i) => [`attempt ${i + 1} failed`, failure(attempt)]),
     ...exchange.passedOver.map(over => ['not asked', passedOver(over)]),
     ['request id', h('code', {}, exchange.id)],
@@ -39,7 +40,7 @@ export function panel(exchange, file) {
     ['backend', exchange.backend || '–'],
     ...(exchange.slowedMs > 0 ? [['slowed', `by ${ms(exchange.slowedMs)}, on purpose`]] : []),
     ['account', exchange.organization ? `${exchange.organization} / ${exchange.key}` : '–'],
-    ...passedLimit(exchange),
+    ...(exchange.client ? [['client', exchange.client]] : []),
     ...alike(exchange),
     ...(exchange.input === null
       ? []
@@ -69,14 +70,6 @@ const wrong = ({ status, outcome }) => status >= 400 || outcome.endsWith('_error
 /** A path as a shell takes it. */
 function quoted(path) {
   return /^[\w./@+-]+$/.test(path) ? path : `'${path.replaceAll("'", `'\\''`)}'`
-}
-
-/** The limit that refused it. */
-function passedLimit({ limit }) {
-  if (!limit) return []
-  const { scope, dimension, capacity } = limit
-  const what = `${capacity === null ? '' : `${count(capacity)} `}${dimension.replaceAll('_', ' ')}, which refused it`
-  return [['limit', scope ? `${scope}: ${what}` : what]]
 }
 
 /** Of those that are kept together, what one was is known by what all were. */

@@ -287,6 +287,11 @@ export interface ErrorInit {
   retriable?: boolean
   /** For metrics only: the name of the bound on content that the request is over; such refusals share codes. */
   bound?: string | undefined
+  /**
+   * What only operators are told, in the log, on the dashboard and by `sluice trace`: which limit it was, what does not
+   * answer. Like refusals have like words, without figures of the request: those that are alike are kept as one.
+   */
+  forOperators?: string
   /** For logs only. */
   cause?: unknown
 }
@@ -303,6 +308,7 @@ export class GatewayError extends Error {
   readonly details: Record<string, unknown> | undefined
   readonly headers: Record<string, string> | undefined
   readonly bound: string | undefined
+  readonly forOperators: string
   readonly retriable: boolean
   /** The wait before a retry in milliseconds, before jitter (ERR-4); null when there are no retry headers. */
   readonly horizonMs: number | null
@@ -328,6 +334,7 @@ export class GatewayError extends Error {
     this.details = init.details
     this.headers = init.headers
     this.bound = init.bound
+    this.forOperators = init.forOperators ?? ''
     this.retriable = init.retriable ?? spec.retriable
     this.horizonMs = init.horizonMs === undefined ? (spec.horizonMs ?? null) : init.horizonMs
   }
@@ -354,6 +361,7 @@ export function asGatewayError(error: unknown): GatewayError {
     return new GatewayError('provider_unavailable', {
       message: 'A platform dependency is not available. Retry shortly.',
       horizonMs: 5000,
+      forOperators: `the store: ${error.message}`,
       cause: error,
     })
   }

@@ -80,6 +80,9 @@ export function clientTenant(client: Pick<Incoming, 'tenant' | 'remoteAddress'>)
   return client.tenant ?? addressTenant(client.remoteAddress)
 }
 
+/** The address that a tenant is, or the network of an IPv6 address; '' for an organization. */
+export const addressOf = (tenant: string): string => (tenant.startsWith(ADDRESS) ? tenant.slice(ADDRESS.length) : '')
+
 /**
  * The tenant of an address. Of an IPv6 address only the first 64 bits count: whoever has one address of such a network
  * has all of them.

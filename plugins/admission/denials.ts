@@ -95,6 +95,8 @@ export function denied(
             ? 'smaller'
             : 'later'
     return deny(denialCode(cell.dimension), {
+      // Whoever runs the service is told which one it was, and the amount.
+      forOperators: `${ownerWords(cell, 'the')}: ${amountWords(cell)}${reduced ? ', under load' : ''}`,
       message: SPEND_DENIALS[says](final ? '' : utcMinute(now + horizonMs), ofUser ? 'user' : 'account') + hint,
       ...fate,
       details: { dimension: cell.dimension },
@@ -121,15 +123,22 @@ export function denied(
   return deny(denialCode(cell.dimension), {
     message: message + hint,
     ...fate,
+    forOperators: `${ownerWords(cell, 'the')}: ${limit} ${what} (${name})${reduced ? `, under load in place of ${full[at]!.capacity}` : ''}`,
     details: { dimension: cell.dimension, limit },
     headers: Object.fromEntries(headers),
   })
 }
 
-/** Whose limit it is, and for which model. */
-function ownerWords({ scope, model }: Owner): string {
-  if (scope === 'user') return 'each user of this key'
-  return `this ${scope === 'key' ? 'key' : 'organization'}${model === undefined ? '' : ` for ${model}`}`
+/** Whose limit it is, and for which model. @param which `this` for the client, `the` for operators */
+function ownerWords({ scope, model }: Owner, which: 'this' | 'the' = 'this'): string {
+  if (scope === 'user') return `each user of ${which} key`
+  return `${which} ${scope === 'key' ? 'key' : 'organization'}${model === undefined ? '' : ` for ${model}`}`
+}
+
+/** `10.00 USD (daily_spend_usd)`; for operators. Of a balance what is left changes with each request. */
+function amountWords(cell: Cell): string {
+  if (cell.kind === 'balance') return 'its balance'
+  return `${formatUsd(cell.capacity)} USD (${cell.scope === 'user' ? 'user_limits.' : ''}${limitOf(cell).name})`
 }
 
 /** `2026-12-01 00:00 UTC`, the first full minute that is not earlier. */
@@ -141,6 +150,7 @@ function utcMinute(ms: number): string {
 export function overMinute(estimate: number, { limit, setting }: Budget): Reply {
   return deny('request_exceeds_capacity', {
     message: `The request needs an estimated ${estimate} tokens; one full minute of the budget is ${limit} (${setting}). Shorten the prompt, lower the output cap, or raise ${setting}.`,
+    forOperators: `${limit} tokens in one full minute (${setting})`,
     details: { dimension: 'token_budget_request', limit },
   })
 }
@@ -149,6 +159,7 @@ export function overMinute(estimate: number, { limit, setting }: Budget): Reply 
 export function overTokenBudget(estimate: number, limit: number): Reply {
   return deny('request_token_budget_exceeded', {
     message: `The request needs an estimated ${estimate} tokens; one request may need at most ${limit} (max_request_tokens). Shorten the prompt, lower the output cap, or raise max_request_tokens.`,
+    forOperators: `${limit} tokens in one request (max_request_tokens)`,
     details: { dimension: 'token_budget', limit },
     headers: { 'x-ratelimit-scope': 'org' },
   })
@@ -158,6 +169,7 @@ export function overTokenBudget(estimate: number, limit: number): Reply {
 export function overSpendCap(exposure: number, limit: number): Reply {
   return deny('request_spend_cap_exceeded', {
     message: `The request may cost up to ${formatUsd(exposure)} USD; one request may cost ${formatUsd(limit)} (max_request_usd). Shorten the prompt, lower the output cap, or raise max_request_usd.`,
+    forOperators: `${formatUsd(limit)} USD in one request (max_request_usd)`,
     details: { dimension: 'spend_request' },
     headers: { 'x-ratelimit-limit-spend': formatUsd(limit), 'x-ratelimit-scope': 'org' },
   })
@@ -181,6 +193,7 @@ export function zeroCap(exposure: number, cap: ZeroCap): Reply {
   return deny('request_spend_cap_exceeded', {
     message: `The request may cost up to ${formatUsd(exposure)} USD and the spend cap is 0.00: raise ${cap.setting} of ${ownerWords(cap)}.`,
     horizonMs: null,
+    forOperators: `${ownerWords(cap, 'the')}: 0.00 USD (${cap.setting})`,
     details: { dimension: 'spend_request' },
     headers: { 'x-ratelimit-limit-spend': '0.00', 'x-ratelimit-scope': 'org' },
   })

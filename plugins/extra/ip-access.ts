@@ -55,7 +55,10 @@ export default definePlugin<Options>({
         const { remoteAddress } = x.incoming
         if (mayCall(remoteAddress)) return undefined
         log.debug({ request_id: x.id, address: remoteAddress }, 'address refused')
-        return deny('address_not_allowed', { message: 'Requests from this network address are not accepted.' })
+        return deny('address_not_allowed', {
+          message: 'Requests from this network address are not accepted.',
+          forOperators: `the address ${remoteAddress}`,
+        })
       },
     }
   },

@@ -211,6 +211,7 @@ function overOrganization(unit: keyof Held, limit: number): Refusal {
     REFUSED.each,
     `${what} that are being received, read or counted (platform.preparation.organization_${unit})`,
     {
+      forOperators: `the organization: ${what} at a time (platform.preparation.organization_${unit})`,
       details: { dimension: 'concurrency', limit },
       // The headers of concurrency are those of `concurrent_requests`, of which nothing is known here.
       headers: { 'x-ratelimit-scope': 'org' },

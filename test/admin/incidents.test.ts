@@ -10,7 +10,7 @@ import type { Store, UsageSum } from '../../core/ports/store.ts'
 import { startGateway } from '../e2e/harness.ts'
 
 const exchange = (more: Partial<Ended> = {}): Ended => ({
-  ...{ id: 'req_1', status: 200, outcome: 'completed', code: '', backend: 'p/m', organization: 'acme' },
+  ...{ id: 'req_1', status: 200, outcome: 'completed', code: '', cause: '', backend: 'p/m', organization: 'acme' },
   ...{ failed: [], passedOver: [], ...more },
 })
 const failed = (more: Partial<Ended> = {}) =>
@@ -22,6 +22,19 @@ const failed = (more: Partial<Ended> = {}) =>
 const leftOut = { backend: 'p/m', why: 'failures', scope: 'all' } as PassedOver
 const refused = (more: Partial<Ended> = {}) =>
   exchange({ status: 404, outcome: 'refused', code: 'model_not_found', backend: '', ...more })
+
+test('a store that does not answer is a cause of its own, with its words', () => {
+  const incidents = new Incidents()
+  const told = 'the store: redis did not answer within 250 ms'
+  const code = 'provider_unavailable'
+  incidents.saw(exchange({ status: 503, outcome: 'upstream_error', code, backend: '', cause: told }), 1000)
+  incidents.saw(failed({ status: 503, code }), 1000)
+  const found = incidents.causes(2000).map(({ backend, cause, fault }) => ({ backend, cause, fault }))
+  assert.deepEqual(found, [
+    { backend: '', cause: told, fault: true },
+    { backend: 'p/m', cause: '', fault: true },
+  ])
+})
 
 test('an incident: since when, how often, whom it hits most; a fault comes before refusals', () => {
   const incidents = new Incidents()
@@ -37,6 +50,7 @@ test('an incident: since when, how often, whom it hits most; a fault comes befor
       backend: 'p/m',
       fault: true,
       status: 502,
+      cause: '',
       first: 1000,
       since: 1000,
       last: 3000,

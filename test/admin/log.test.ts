@@ -77,6 +77,8 @@ test('an exchange’s line has the documented fields, and no others', async () =
   seen.add('slowed_ms')
   // Of a backend that is out: test/e2e/passed-over.test.ts has it.
   seen.add('passed_over')
+  // Of a limit or a store: test/cli/trace.test.ts has it.
+  seen.add('cause')
   // Of a provider that cannot be reached, or whose reply is cut: test/cli/trace.test.ts has it.
   seen.add('upstream_why')
   assert.deepEqual([...seen].sort(), [...told].sort())

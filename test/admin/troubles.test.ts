@@ -25,7 +25,8 @@ function refusal(changes: Partial<ExchangeRecord> = {}): ExchangeRecord {
     outcome: 'refused',
     code: 'invalid_api_key',
     param: '',
-    limit: null,
+    cause: '',
+    client: '',
     durationMs: 0.4,
     ttfbMs: null,
     input: 0,
@@ -42,11 +43,11 @@ function refusal(changes: Partial<ExchangeRecord> = {}): ExchangeRecord {
 const over = (organization: string, changes: Partial<ExchangeRecord> = {}) =>
   refusal({
     ...{ organization, key: `key_${organization}`, model: 'm', status: 429, code: 'requests_limit_exceeded' },
-    ...{ limit: { dimension: 'requests', capacity: 5, scope: 'org' }, ...changes },
+    ...{ cause: 'the key: 5 requests', ...changes },
   })
 const failed = (organization: string, code = 'upstream_server_error') =>
   over(organization, {
-    ...{ outcome: 'upstream_error', status: 502, code, limit: null },
+    ...{ outcome: 'upstream_error', status: 502, code, cause: '' },
     failed: [{ backend: 'p/m', code: 'upstream_server_error', status: 500, ms: 3, told: { type: 'server_error' } }],
   })
 const added = (troubles: Troubles, record: ExchangeRecord, tenant = record.organization || STRANGER) => {
@@ -106,8 +107,8 @@ test('what is alike is told once, with how many there were; each of the last tho
   assert.deepEqual([first.durationMs, first.input, first.alike], [0.4, 0, alike])
   const later = troubles.find(all.at(-1)!.id)!
   assert.deepEqual(
-    [later.id, later.organization, later.key, later.code, later.limit, later.alike],
-    [all.at(-1)!.id, 'acme', 'key_acme', 'requests_limit_exceeded', all[0]!.limit, alike],
+    [later.id, later.organization, later.key, later.code, later.cause, later.alike],
+    [all.at(-1)!.id, 'acme', 'key_acme', 'requests_limit_exceeded', all[0]!.cause, alike],
   )
   // What is one exchange's own is not said of another.
   assert.deepEqual([later.durationMs, later.input, later.cost, later.taken, later.timeline], Array(5).fill(null))
@@ -116,7 +117,7 @@ test('what is alike is told once, with how many there were; each of the last tho
   assert.equal(troubles.find(requestId()), undefined)
   assert.ok(troubles.bytes < TROUBLE_BYTES / 4)
   // Another key, limit, model or member is another reason.
-  const other = added(troubles, over('acme', { limit: { dimension: 'tokens', capacity: 5, scope: 'org' } }))
+  const other = added(troubles, over('acme', { cause: 'the organization: 5 requests' }))
   assert.equal(troubles.find(other.id)!.alike, null)
 })
 
@@ -126,7 +127,7 @@ test('a backend that was passed over is told of each, also of those that another
     ...{ backend: 'p/m', why: 'pause', scope: 'all', code: 'capacity_exceeded', requestId, since: NOW, until: NOW + 1 },
   })
   const served = (by: string, input: number) =>
-    over('acme', { ...{ status: 200, outcome: 'completed', code: '', limit: null, input }, passedOver: [passed(by)] })
+    over('acme', { ...{ status: 200, outcome: 'completed', code: '', cause: '', input }, passedOver: [passed(by)] })
   const [a, b, c] = [served('req_a', 10), served('req_a', 20), served('req_b', 30)]
   for (const record of [a, b, c]) added(troubles, record)
   const found = [a, b, c].map(({ id }) => troubles.find(id)!)

@@ -141,11 +141,14 @@ test('trace: a refusal says by which limit, also when a flood of others has come
   await eventually(() => g.gateway.ingress.running.size === 0)
   const { out } = await sluice('trace', id, file, '--admin', g.gateway.adminAddress!)
   assert.match(out, /^outcome +429 refused \(requests_limit_exceeded\)$/m)
-  assert.match(out, /^limit +org: 1 requests, which refused it$/m)
+  assert.match(out, /^cause +the organization: 1 requests per day \(requests_per_day\)$/m)
   assert.match(out, /^caller +acme, key key_test$/m)
+  const line = g.log.find(({ message, fields }) => message === 'exchange' && fields.request_id === id)!
+  assert.equal(line.fields.cause, 'the organization: 1 requests per day (requests_per_day)')
   const other = await sluice('trace', stranger, file, '--admin', g.gateway.adminAddress!)
   assert.match(other.out, /^outcome +401 refused \(invalid_api_key\)$/m)
   assert.match(other.out, /^alike +1 of 251 of this caller/m)
+  assert.match(other.out, /^client +127\.0\.0\.1, of no organization that is known$/m)
 })
 
 // `init` leaves max_output_tokens to the operator where nobody knows it. Each request of a prepaid organization was refused,

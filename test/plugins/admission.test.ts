@@ -370,6 +370,34 @@ test('[ERR-9] a limit of one model names the model, and a limit of a key the key
   }
 })
 
+test('operators are told which limit it was, with its owner, amount and setting; amounts of money only they', async () => {
+  const usd = (daily_spend_usd: number) => ({ limits: { daily_spend_usd } })
+  for (const [who, told] of [
+    [caller({ limits: { requests_per_minute: 1 } }), 'the organization: 1 requests per minute (requests_per_minute)'],
+    [caller({}, { limits: { requests_per_day: 1 } }), 'the key: 1 requests per day (requests_per_day)'],
+    [
+      caller({}, { model_limits: { 'test-model': { requests_per_day: 1 } } }),
+      'the key for test-model: 1 requests per day (requests_per_day)',
+    ],
+    [
+      caller({}, { user_limits: { requests_per_minute: 1 } }),
+      'each user of the key: 1 requests per minute (user_limits.requests_per_minute)',
+    ],
+    [caller({}, usd(40_000)), 'the key: 0.00004 USD (daily_spend_usd)'],
+    [caller({}, usd(0)), 'the key: 0.00 USD (daily_spend_usd)'],
+    [caller({ limits: { max_request_usd: 1000 } }), '0.000001 USD in one request (max_request_usd)'],
+    [caller({ limits: { max_request_tokens: 5 } }), '5 tokens in one request (max_request_tokens)'],
+    [caller({ limits: { tokens_per_minute: 5 } }), '5 tokens in one full minute (tokens_per_minute)'],
+  ] as const) {
+    const ask = requests(who, await memoryStore())
+    await ask({ input: 10, cap: 5 })
+    const { exchange, json } = await ask({ input: 10, cap: 5 })
+    assert.equal(exchange.error?.forOperators, told)
+    // LIM-8: a client is not told what a limit of spend is.
+    if (told.endsWith('0.00004 USD (daily_spend_usd)')) assert.doesNotMatch(json.error.message, /USD/)
+  }
+})
+
 test('[LIM-7] [ERR-9] a spend cap of 0.00 of a key is told as that of the key', async () => {
   const who = caller({ limits: { monthly_spend_usd: 1e9 } }, { limits: { monthly_spend_usd: 0 } })
   const { json } = await requests(who, await memoryStore())({ input: 10, cap: 5 })
