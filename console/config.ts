@@ -126,6 +126,9 @@ function completed(value: Read<typeof FILE>, file: string): ConsoleConfig {
 export const isLoopback = (host: string): boolean =>
   host === 'localhost' || host === '[::1]' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'))
 
+/** Somebody tries it on this machine: without a mail server, which `checkTogether` asks for beyond it. */
+export const isTrial = ({ mail }: Pick<ConsoleConfig, 'mail'>): boolean => mail.smtp === undefined
+
 /** What several fields say together. */
 function checkTogether({ url, host, gateway, mail }: ConsoleConfig, fault: (message: string) => void): void {
   const { protocol, hostname } = new URL(url)

@@ -1,7 +1,7 @@
 /** `npm run console [-- --config FILE]`: runs a console until a signal ends it. */
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { ConfigFault, loadConfig } from './config.ts'
+import { ConfigFault, isTrial, loadConfig } from './config.ts'
 import { openConsole } from './console.ts'
 
 const HELP = `npm run console [-- --config FILE]   starts the console; FILE is console.yaml unless it is named
@@ -26,7 +26,8 @@ export async function main(args: readonly string[]): Promise<void> {
     })
     for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, end)
     endWithLauncher(end)
-    process.stdout.write(`console on ${config.url}\n`)
+    const printed = isTrial(config) ? 'No mail server is set: mail, with links for signing in, is printed here.\n' : ''
+    process.stdout.write(`console on ${config.url}\n${printed}`)
   } catch (error) {
     const { message, code } = error as NodeJS.ErrnoException
     const cure = code === 'EADDRINUSE' ? '; another process has the address: change listen in console.yaml' : ''

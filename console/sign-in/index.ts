@@ -1,5 +1,6 @@
 /** Signing in: by a link in a mail, by a passkey; the second factor; signing out. */
 import { html } from 'hono/html'
+import { isTrial } from '../config.ts'
 import type { LinkTable, PersonTable } from '../db/tables.ts'
 import { mayTry } from '../people/attempts.ts'
 import { emailOf, nameOf } from '../people/email.ts'
@@ -102,6 +103,14 @@ async function ask(visit: Visit): Promise<Answer> {
   await throttle(visit, 'sign-in')
   if (await mayTry(db, `sign-in account ${email}`, BY_ACCOUNT, now))
     parts.later(() => sendLink(visit, email, ownPath(sent.get('next')), address))
+  if (isTrial(parts.config))
+    return page(
+      visit,
+      'Look into the terminal',
+      html`<p>Without a mail server, mail is printed in the terminal in which the console runs. If
+        <strong>${email}</strong> may sign in here, a link is there. It works once, for ten minutes.</p>
+        <p class="muted">Nothing there? <a href="/sign-in">Try again</a>.</p>`,
+    )
   return page(
     visit,
     'Look into your mail',

@@ -17,7 +17,7 @@ export async function begin(page: Page, email: string, name: string): Promise<vo
 export async function signInByMail(page: Page, email: string, mailed: () => Promise<string>): Promise<void> {
   await page.getByLabel('Your address').fill(email)
   await page.getByRole('button', { name: 'Send me a link' }).click()
-  await page.getByRole('heading', { name: 'Look into your mail' }).waitFor()
+  await page.getByRole('heading', { name: 'Look into the terminal' }).waitFor()
   await page.goto(/http\S+/.exec(await mailed())![0])
   await page.getByRole('button', { name: 'Sign in', exact: true }).click()
 }

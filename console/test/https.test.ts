@@ -72,7 +72,11 @@ test('cookies are __Host- with what browsers ask for such a name, and a plain na
 
   // The form is taken with this cookie, and not with what another host of the domain could set.
   const fields = { form: /name="form" value="([^"]+)"/.exec(body)![1]!, email: 'nobody@example.com' }
-  assert.equal((await ask('/sign-in', { cookie: `__Host-sluice-form=${secret}` }, fields)).status, 200)
+  const taken = await ask('/sign-in', { cookie: `__Host-sluice-form=${secret}` }, fields)
+  assert.equal(taken.status, 200)
+  // With a mail server nothing is printed, and no page leads into the terminal.
+  assert.match(taken.body, /<h1>Look into your mail<\/h1>.*spam/s)
+  assert.doesNotMatch(taken.body, /terminal/)
   assert.equal((await ask('/sign-in', { cookie: `sluice-form=${secret}` }, fields)).status, 403)
 })
 

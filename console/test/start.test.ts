@@ -34,6 +34,7 @@ first_organization: { id: maple, name: Maple, plan: beta }
   const running = runConsole('--config', file)
   try {
     await eventually(() => running.said().includes(`console on ${url}`), running.said)
+    assert.match(running.said(), /^No mail server is set: mail, with links for signing in, is printed here\.$/m)
     const link = /\/first\/\S+/.exec(running.said())![0]
     const visitor = new Visitor(url)
     const seen = await visitor.send(link, link, { email: 'ada@example.com', name: 'Ada' })
@@ -42,7 +43,9 @@ first_organization: { id: maple, name: Maple, plan: beta }
     assert.match((await visitor.post('/o/maple/keys/new', { id: visitor.field('id') })).body, /id="secret">sk-/)
     // Mail is printed where none is configured.
     await visitor.send('/account', '/sign-out')
-    await visitor.send('/sign-in', '/sign-in', { email: 'ada@example.com' })
+    const asked = await visitor.send('/sign-in', '/sign-in', { email: 'ada@example.com' })
+    assert.match(asked.body, /printed in the terminal in which the console runs/)
+    assert.doesNotMatch(asked.body, /spam|Look into your mail/)
     await eventually(() => /mail to ada@example\.com: Sign in to Sluice/.test(running.said()))
     const second = runConsole('--config', file)
     assert.equal(await second.ended, 1)
