@@ -82,7 +82,8 @@ export function tokenOfFile(file: string, now: () => number): () => string {
       read = { text: readFileSync(file, 'utf8').trim(), at: now() }
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException
-      throw new Error(`${file} cannot be read (${code}); the gateway writes it when it starts with local_token`)
+      const cure = code === 'ENOENT' ? ': start it with `npm start`' : ''
+      throw new Error(`${file} cannot be read (${code}); the gateway writes it when it starts with local_token${cure}`)
     }
     return read.text
   }

@@ -62,17 +62,19 @@ async function emptyDatabase(): Promise<string> {
   return Object.assign(new URL(server), { pathname: name }).href
 }
 
-/** Where a gateway is, for a console. */
-type GatewayPlace = { url: string; gateway: { adminAddress?: string | undefined } }
+/** Where a gateway is, for a console. `tokenFile` in place of the two tokens is that of a trial. */
+type GatewayPlace = { url: string; gateway: { adminAddress?: string | undefined }; tokenFile?: string }
 
 /** console.yaml of a console at `url`. @param yaml further lines */
 export const consoleYaml = (
-  { gateway, url: api }: GatewayPlace,
+  { gateway, url: api, tokenFile }: GatewayPlace,
   { url, database, yaml }: { url: string; database: string; yaml: string },
 ): string => `listen: 127.0.0.1:${new URL(url).port}
 url: ${url}
 database: "${database}"
-gateway: { admin: "${gateway.adminAddress}", api: "${api}/v1", token: ${CUSTOMERS}, staff_token: ${STAFF} }
+gateway: { admin: "${gateway.adminAddress}", api: "${api}/v1", ${
+  tokenFile === undefined ? `token: ${CUSTOMERS}, staff_token: ${STAFF}` : `token_file: "${tokenFile}"`
+} }
 ${yaml}`
 
 /** @param yaml further lines of console.yaml. @param at the name in its address */

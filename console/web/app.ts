@@ -5,7 +5,7 @@
 import type { HttpBindings } from '@hono/node-server'
 import { type Context, Hono } from 'hono'
 import { html } from 'hono/html'
-import { isLoopback } from '../config.ts'
+import { isLoopback, isTrial } from '../config.ts'
 import { Gateway, GatewayDown, GatewayRefused } from '../gateway.ts'
 import { membershipsOf } from '../people/memberships.ts'
 import { mayDo, type Right } from '../people/roles.ts'
@@ -250,12 +250,16 @@ function refused(visit: Visit, error: unknown): Answer {
   if (error instanceof Refusal) return fault(visit, error.status, error.message)
   if (error instanceof FormFault) return fault(visit, 400, sentence(error.message))
   if (error instanceof GatewayDown) {
-    visit.parts.tell(error.message)
+    const { config, tell } = visit.parts
+    tell(error.message)
+    // On one machine with it, before others use it: whoever reads this can start it.
+    const ownMachine = isTrial(config) && config.gateway.token_file !== undefined
     return page(
       visit,
       'The gateway does not answer',
       html`<p>What was asked for stands at the gateway, and it does not answer at the moment. If you were changing
         something, look whether it is changed before you try again.</p>
+        ${ownMachine ? html`<p>Start it with <code>npm start</code>, and leave it running.</p>` : ''}
         <p>Signing in, members, invitations and your account go on working. Requests with API keys do not depend on this
         console.</p>`,
       { status: 503, headers: { 'retry-after': '10' } },

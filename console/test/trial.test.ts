@@ -1,0 +1,53 @@
+/**
+ * A console that somebody tries on their own machine, as the README has it. Its first pages left a stranger without the
+ * cure, and told of a used link what was not so.
+ */
+import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { type AdminStandIn, startAdmin } from './admin-stand-in.ts'
+import { startConsole } from './kit.ts'
+
+const folder = mkdtempSync(join(tmpdir(), 'sluice-console-'))
+const tokenFile = join(folder, 'admin-token')
+/** The organizations of the gateway. */
+const organizations: Record<string, unknown> = {}
+
+let admin: AdminStandIn
+before(async () => {
+  admin = await startAdmin(({ method, path }) => {
+    if (method === 'POST') return {}
+    return path === 'notices' ? { notices: [], next: '' } : (organizations[path.replace('organizations/', '')] ?? null)
+  })
+})
+after(async () => {
+  await admin?.close()
+  rmSync(folder, { recursive: true, force: true })
+})
+
+const place = (more: { tokenFile?: string } = {}) => ({
+  ...{ url: 'http://127.0.0.1:1', gateway: { adminAddress: admin.url } },
+  ...more,
+})
+const textOf = (body: string) => body.replace(/<[^>]+>/g, '').replace(/\s+/g, ' ')
+
+test('while the gateway does not run, log and page say how to start it; with tokens of a deployment they do not', async () => {
+  for (const given of [{ tokenFile }, {}]) {
+    const c = await startConsole({ ...place(given), gateway: { adminAddress: 'http://127.0.0.1:1' } })
+    try {
+      const row = { id: 'oak', name: 'Oak', created: 0, creator: null, deleted: null }
+      await c.console.parts.db.insertInto('organization').values(row).execute()
+      const owner = await c.member('oak', 'owner@example.com', 'owner')
+      const { body, status } = await owner.get('/o/oak')
+      assert.equal(status, 503)
+      const trial = given.tokenFile !== undefined
+      assert.equal(body.includes('Start it with <code>npm start</code>, and leave it running.'), trial)
+      const cure = /admin-token cannot be read \(ENOENT\); .* with local_token: start it with `npm start`$/m
+      assert.equal(cure.test(c.lines.join('\n')), trial)
+    } finally {
+      await c.close()
+    }
+  }
+})
