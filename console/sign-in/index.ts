@@ -68,7 +68,7 @@ function show(visit: Visit): Answer {
         html`<input type="hidden" name="next" value="${next}" />
           ${input({
             name: 'email',
-            label: 'Your address',
+            label: 'Your e-mail address',
             type: 'email',
             value: email,
             required: true,
@@ -370,11 +370,13 @@ async function showFirst(visit: Visit): Promise<Answer> {
         `/first/${params['secret']}`,
         html`${input({
           name: 'email',
-          label: 'Your address',
+          label: 'Your e-mail address',
           type: 'email',
           value: sent.get('email'),
           required: true,
-          hint: 'Links for signing in go there.',
+          hint: isTrial(parts.config)
+            ? 'For a trial any address will do: links for signing in are printed in the terminal of the console.'
+            : 'Links for signing in go there.',
           more: { autocomplete: 'email' },
         })}
           ${input({
@@ -425,7 +427,7 @@ function showWaiting(visit: Visit): Answer {
         '/waiting',
         html`${input({
           name: 'email',
-          label: 'Your address',
+          label: 'Your e-mail address',
           type: 'email',
           value: sent.get('email'),
           required: true,

@@ -82,7 +82,7 @@ describe('the first minutes with the keyboard alone: from the link to a key of o
         assert.fail(`no Tab leads to ${wanted}`)
       }
       try {
-        await tabTo('Your address')
+        await tabTo('Your e-mail address')
         await page.keyboard.type('ada@example.com')
         await tabTo('Your name')
         await page.keyboard.type('Ada')

@@ -8,14 +8,14 @@ export const firstLink = (said: string): string => /http\S+\/first\/\S+/.exec(sa
 
 /** On the page of the first link. */
 export async function begin(page: Page, email: string, name: string): Promise<void> {
-  await page.getByLabel('Your address').fill(email)
+  await page.getByLabel('Your e-mail address').fill(email)
   await page.getByLabel('Your name').fill(name)
   await page.getByRole('button', { name: 'Begin' }).click()
 }
 
 /** On the page of the sign-in. @param mailed waits for the mail with the link. @returns when the link is used */
 export async function signInByMail(page: Page, email: string, mailed: () => Promise<string>): Promise<void> {
-  await page.getByLabel('Your address').fill(email)
+  await page.getByLabel('Your e-mail address').fill(email)
   await page.getByRole('button', { name: 'Send me a link' }).click()
   await page.getByRole('heading', { name: 'Look into the terminal' }).waitFor()
   await page.goto(/http\S+/.exec(await mailed())![0])

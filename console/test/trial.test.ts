@@ -51,3 +51,21 @@ test('while the gateway does not run, log and page say how to start it; with tok
     }
   }
 })
+
+const first = 'first_organization: { id: maple, name: Maple, plan: beta }'
+const linkIn = (lines: readonly string[]) => /\/first\/\S+/.exec(lines.join('\n'))![0]
+
+test('the first page says that any address will do where mail is printed, and there alone', async () => {
+  const smtp = 'mail: { smtp: "smtp://127.0.0.1:1", from: console@example.com }'
+  for (const yaml of [first, `${first}\n${smtp}`]) {
+    const c = await startConsole(place(), { yaml })
+    try {
+      const { body } = await c.visitor().get(linkIn(c.lines))
+      assert.match(body, /<label for="field-email">Your e-mail address<\/label>/)
+      assert.equal(body.includes('For a trial any address will do'), yaml === first)
+      assert.equal(body.includes('Links for signing in go there.'), yaml !== first)
+    } finally {
+      await c.close()
+    }
+  }
+})
