@@ -182,11 +182,17 @@ function elsewhere(visit: Visit): Answer {
   )
 }
 
+/** Whoever is signed in stays so, whosever link it was. */
+const stillSignedIn = ({ who }: Session) =>
+  html`<p>You are signed in already as <strong>${who.email}</strong>. <a href="/">Go to the start</a>.</p>`
+
 function tooOld(visit: Visit): Answer {
   return page(
     visit,
     'This link does not work any more',
-    html`<p>It has been used, or is older than ten minutes. <a href="/sign-in">Ask for another</a>.</p>`,
+    html`<p>It has been used, or is older than ten minutes.
+      ${visit.session ? '' : html`<a href="/sign-in">Ask for another</a>.`}</p>
+      ${visit.session ? stillSignedIn(visit.session) : ''}`,
     { status: 404 },
   )
 }
@@ -352,7 +358,7 @@ async function finish(visit: Visit, pending: Session): Promise<void> {
 async function showFirst(visit: Visit): Promise<Answer> {
   const { db, now, params, parts, form: sent } = visit
   const link = await peekLink(db, params['secret']!, now)
-  if (link?.purpose !== 'first' || (await someStaff(db))) return tooOld(visit)
+  if (link?.purpose !== 'first' || (await someStaff(db))) return tooOldFirst(visit)
   const { first_organization: first, name } = parts.config
   return page(
     visit,
@@ -392,6 +398,17 @@ async function showFirst(visit: Visit): Promise<Answer> {
   )
 }
 
+function tooOldFirst(visit: Visit): Answer {
+  return page(
+    visit,
+    'This link does not work any more',
+    html`<p>It has been used, or is older than an hour. As long as there is no member of staff, each start of the console
+      prints another.</p>
+      ${visit.session ? stillSignedIn(visit.session) : html`<p><a href="/sign-in">Sign in</a></p>`}`,
+    { status: 404 },
+  )
+}
+
 async function takeFirst(visit: Visit): Promise<Answer> {
   const { db, now, params, parts, form: sent, address } = visit
   const email = emailOf(sent.get('email'))
@@ -400,11 +417,11 @@ async function takeFirst(visit: Visit): Promise<Answer> {
   if (name === null) throw new FormFault('write your name, in at most 80 characters')
   const secret = params['secret']!
   const seen = await peekLink(db, secret, now)
-  if (seen?.purpose !== 'first') return tooOld(visit)
+  if (seen?.purpose !== 'first') return tooOldFirst(visit)
   const first = parts.config.first_organization
   // First what may fail and can be repeated: the link is used up only when all else is done.
   if (first) await ensureFirst(parts.config, first)
-  if (!(await useLink(db, secret, now)) || (await someStaff(db))) return tooOld(visit)
+  if (!(await useLink(db, secret, now)) || (await someStaff(db))) return tooOldFirst(visit)
   const person = await ensurePerson(db, { email, name }, now)
   await db.updateTable('person').set({ staff: 1 }).where('id', '=', person.id).execute()
   await note(db, { person: person.id, action: 'staff.add', detail: email, address, now })

@@ -69,3 +69,27 @@ test('the first page says that any address will do where mail is printed, and th
     }
   }
 })
+
+test('a first link that is over says so truly, and leaves who is signed in as they are', async () => {
+  const c = await startConsole(place(), { yaml: first })
+  try {
+    const link = linkIn(c.lines)
+    const visitor = c.visitor()
+    const form = { email: 'ada@example.com', name: 'Ada' }
+    assert.equal((await visitor.send(link, link, form)).location, '/o/maple?done=welcome')
+    const other = c.visitor()
+    for (const seen of [await other.get(link), await other.send('/sign-in', link, form)]) {
+      assert.equal(seen.status, 404)
+      assert.match(seen.body, /It has been used, or is older than an hour\./)
+      assert.doesNotMatch(seen.body, /ten minutes|signed in already/)
+      assert.match(seen.body, /<a href="\/sign-in">Sign in<\/a>/)
+    }
+    const again = await visitor.get(link)
+    assert.equal(again.status, 404)
+    assert.match(textOf(again.body), /You are signed in already as ada@example\.com\. Go to the start\./)
+    assert.match(again.body, /<a href="\/">Go to the start<\/a>/)
+    assert.equal((await visitor.get('/')).location, '/o/maple')
+  } finally {
+    await c.close()
+  }
+})
