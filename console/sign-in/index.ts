@@ -10,7 +10,7 @@ import { authenticationOptions, passkeysOf, passkeysWork, signedBy } from '../pe
 import { ensurePerson, maySignUp, personByEmail, someStaff } from '../people/persons.ts'
 import { beginSession, completeSession, endSessions, type Session } from '../people/sessions.ts'
 import { takeCode, takeRecoveryCode } from '../people/totp.ts'
-import { ensureFirst, takeOver } from '../staff/organizations.ts'
+import { ensureFirst, hasDemo, takeOver } from '../staff/organizations.ts'
 import { page } from '../views/layout.ts'
 import { form, input, passkey } from '../views/parts.ts'
 import { networkOf } from '../web/address.ts'
@@ -360,17 +360,20 @@ async function showFirst(visit: Visit): Promise<Answer> {
   const link = await peekLink(db, params['secret']!, now)
   if (link?.purpose !== 'first' || (await someStaff(db))) return tooOldFirst(visit)
   const { first_organization: first, name } = parts.config
+  const demo = first && first.id !== 'demo' && isTrial(parts.config) && (await hasDemo(parts.config))
   return page(
     visit,
     'Welcome',
     html`<div class="card narrow">
-      <p>You become the first member of staff of ${name}${
-        first
-          ? html`, and the owner of the organization
-        ${first.name}`
-          : ''
-      }.
+      <p>You become the first member of staff of ${name}: staff opens organizations and changes their plans.
+        ${first ? `You also become the owner of the organization ${first.name}: an owner may do everything in it.` : ''}
         This link works once.</p>
+      ${
+        demo
+          ? html`<p>The key <code>sk-demo</code> belongs to another organization, <code>demo</code>: its requests are
+              not among those of ${first.name}.</p>`
+          : ''
+      }
       ${form(
         visit,
         `/first/${params['secret']}`,

@@ -2,7 +2,7 @@
 import { randomInt } from 'node:crypto'
 import type { ConsoleConfig } from '../config.ts'
 import type { Database, PersonTable } from '../db/tables.ts'
-import { GatewayRefused } from '../gateway.ts'
+import { GatewayDown, GatewayRefused } from '../gateway.ts'
 import { note } from '../people/events.ts'
 import { addMember } from '../people/memberships.ts'
 import { StaffGateway } from './gateway.ts'
@@ -35,6 +35,17 @@ export async function ensureFirst(config: ConsoleConfig, { id, name, plan }: New
   } catch (error) {
     // Somebody has changed it since; it is the operator's word that it is this one.
     if (!(error instanceof GatewayRefused && error.code === 'exists')) throw error
+  }
+}
+
+/** Whether the gateway has what the quickstart has: the organization `demo`, and its key `sk-demo`. */
+export async function hasDemo(config: ConsoleConfig): Promise<boolean> {
+  try {
+    const { organization } = await new StaffGateway(config, 'console').organization('demo')
+    return organization.place === 'file' && organization.keys.some(({ id }) => id === 'key_demo')
+  } catch (error) {
+    if (error instanceof GatewayRefused || error instanceof GatewayDown) return false
+    throw error
   }
 }
 

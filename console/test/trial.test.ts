@@ -93,3 +93,36 @@ test('a first link that is over says so truly, and leaves who is signed in as th
     await c.close()
   }
 })
+
+test('the first page says what staff and owner are, and whose sk-demo is where the gateway has it', async () => {
+  const demo = (place: string, id: string) => ({ id: 'demo', place, keys: [{ id, status: 'active' }] })
+  const read = async (yaml: string) => {
+    const c = await startConsole(place(), { yaml })
+    try {
+      return textOf((await c.visitor().get(linkIn(c.lines))).body)
+    } finally {
+      await c.close()
+    }
+  }
+  const staff = 'You become the first member of staff of Sluice: staff opens organizations and changes their plans. '
+  const owner = 'You also become the owner of the organization Maple: an owner may do everything in it. '
+  const other = /The key sk-demo belongs to another organization, demo: its requests are not among those of Maple\./
+  const without = await read(first)
+  assert.ok(without.includes(`${staff}${owner}This link works once.`))
+  assert.ok((await read('')).includes(`${staff}This link works once.`))
+  assert.doesNotMatch(without, /sk-demo/)
+  for (const [organization, told] of [
+    [demo('file', 'key_demo'), true],
+    [demo('file', 'key_1'), false],
+    [demo('store', 'key_demo'), false],
+  ] as const) {
+    organizations['demo'] = organization
+    assert.equal(other.test(await read(first)), told)
+  }
+  organizations['demo'] = demo('file', 'key_demo')
+  assert.doesNotMatch(await read(first.replace('id: maple', 'id: demo')), /sk-demo/)
+  assert.doesNotMatch(
+    await read(`${first}\nmail: { smtp: "smtp://127.0.0.1:1", from: console@example.com }`),
+    /sk-demo/,
+  )
+})
