@@ -113,6 +113,7 @@ export interface Key {
   hint: string | null
   creator: string | null
   created: string | null
+  /** When the hour began in which it was last used; ISO 8601. */
   last_used: string | null
   settings: Record<string, any> | null
   limits?: Limit[]
@@ -169,6 +170,8 @@ export interface LedgerRow {
   /** Of the error with which it ended; '' where it ended well. */
   code: string
   input: number
+  /** Of the input. */
+  cached: number
   output: number
   cost_usd: string
   duration_ms: number

@@ -60,13 +60,13 @@ async function list(visit: MemberVisit): Promise<Answer> {
         ? empty(change ? 'There is no key yet. Make one to send the first request.' : 'There is no key yet.')
         : table(
             'Keys',
-            ['Key', 'Status', 'Made by', 'Last used', 'Ends'],
+            ['Key', 'Status', 'Made by', 'Last used (UTC)', 'Ends (UTC)'],
             shown.map(key => [
               html`<a href="${pathOf(visit, key.id)}">${key.label ?? key.id}</a>
                 ${key.hint ? html`<br /><code class="muted">…${key.hint}</code>` : ''}`,
               statusOf(key, now),
               makerOf(key, names),
-              key.last_used ? time(Date.parse(key.last_used)) : 'never',
+              lastUseOf(key),
               key.expires ? time(Date.parse(key.expires)) : 'never',
             ]),
           )
@@ -83,6 +83,13 @@ function statusOf(key: Key, now: number): Html {
   if (isOver(key, now)) return badge('ended', 'bad')
   if (key.status === 'staged') return badge('staged', 'warn')
   return key.expires ? badge('active until its end', 'warn') : badge('active', 'good')
+}
+
+/** The gateway knows the hour alone, so that this begins before the use, and may begin before the key. */
+function lastUseOf({ last_used }: Key): Html | string {
+  if (last_used === null) return 'never'
+  const hour = new Date(last_used).getUTCHours()
+  return html`${time(Date.parse(last_used), false)}, ${hour} to ${hour + 1} h`
 }
 
 function makerOf({ creator }: Key, names: ReadonlyMap<string, string>): string {
@@ -164,10 +171,10 @@ async function show(visit: MemberVisit): Promise<Answer> {
         <dt>Id</dt><dd><code>${key.id}</code></dd>
         ${key.hint ? html`<dt>Secret</dt><dd><code>…${key.hint}</code></dd>` : ''}
         <dt>Made by</dt><dd>${makerOf(key, names)}, ${
-          key.created ? time(Date.parse(key.created)) : 'some time ago'
+          key.created ? html`${time(Date.parse(key.created))} UTC` : 'some time ago'
         }</dd>
-        <dt>Last used</dt><dd>${key.last_used ? time(Date.parse(key.last_used)) : 'never'}</dd>
-        <dt>Ends</dt><dd>${key.expires ? time(Date.parse(key.expires)) : 'never'}</dd>
+        <dt>Last used</dt><dd>${lastUseOf(key)}${key.last_used ? ' UTC' : ''}</dd>
+        <dt>Ends</dt><dd>${key.expires ? html`${time(Date.parse(key.expires))} UTC` : 'never'}</dd>
         <dt>Models</dt><dd>${key.models === 'all' ? 'all' : key.models.join(', ')}</dd>
       </dl></div>
     ${

@@ -76,7 +76,7 @@ async function show(visit: MemberVisit): Promise<Answer> {
                 labels.get(row.key_id) ?? row.key_id,
                 row.model,
                 outcomeOf(row),
-                count(row.input),
+                row.cached > 0 ? `${count(row.input)} (${count(row.cached)} cached)` : count(row.input),
                 count(row.output),
                 dollars(row.cost_usd),
                 (row.duration_ms / 1000).toFixed(2),
