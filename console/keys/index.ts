@@ -146,11 +146,13 @@ function showSecret(visit: MemberVisit, title: string, id: string, secret: strin
     title,
     html`<p>Copy it now: it is not shown again. ${words}</p>
       <div class="secret"><code id="secret">${secret}</code><button type="button" data-copy="secret"
-        hidden>Copy</button></div>
+        hidden>Copy the key</button></div>
       <section><div class="head"><h2>Send a request with it</h2><button type="button" data-copy="example"
-        hidden>Copy</button></div>
+        hidden>Copy the request</button></div>
+        <p>Paste the request into a terminal: the reply comes as a stream. The request is then listed under
+          <a href="/o/${visit.organization.id}/requests">Requests</a>.</p>
         <pre id="example">${example}</pre></section>
-      <section><a class="button main" href="${pathOf(visit)}">I have it</a></section>`,
+      <section><a class="button main" href="${pathOf(visit)}">Go to the keys</a></section>`,
   )
 }
 

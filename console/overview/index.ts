@@ -28,6 +28,7 @@ async function show(visit: MemberVisit): Promise<Answer> {
   const monthly = limits.find(({ dimension, per, model }) => dimension === 'spend' && per === 'month' && !model)
   const near = limits.filter(({ used, capacity }) => used >= 0.5 * capacity)
   const path = `/o/${here.id}`
+  const { api } = parts.config.gateway
   return page(
     visit,
     here.name,
@@ -53,9 +54,9 @@ async function show(visit: MemberVisit): Promise<Answer> {
       live.length === 0 && visit.may('keys.change')
         ? html`<section class="card"><h2>Send the first request</h2>
             <ol><li><a href="${path}/keys/new">Make a key</a>. The page that shows it has a request to copy.</li>
-            <li>Send it to <code>${parts.config.gateway.api}</code>: the APIs of OpenAI (Responses, Chat
-              Completions) and
-              Anthropic (Messages) work with their own libraries.</li></ol></section>`
+            <li>Paste the request into a terminal. Or use a library: with the base URL <code>${api}</code> for
+              OpenAI’s (Responses, Chat Completions), and <code>${api.replace(/\/v1$/, '')}</code> for Anthropic’s
+              (Messages).</li></ol></section>`
         : ''
     }
     ${

@@ -55,6 +55,24 @@ test('a key is made once, works, and is shown once', async () => {
   assert.match(body, /made the key <span class="muted">key_/)
 })
 
+test('the page of a new key says what to do with it, and its buttons tell what they copy', async () => {
+  const { body } = await owner.send('/o/oak/keys/new', '/o/oak/keys/new', { id: `key_${'0'.repeat(16)}` })
+  const buttons = [...body.matchAll(/data-copy="\w+"\s+hidden>([^<]+)</g)].map(([, words]) => words)
+  assert.deepEqual(buttons, ['Copy the key', 'Copy the request'])
+  assert.match(body, /Paste the request into a terminal/)
+  assert.match(body, /<a href="\/o\/oak\/requests">Requests<\/a>\./)
+  assert.match(body, /href="\/o\/oak\/keys">Go to the keys<\/a>/)
+})
+
+test('the first page of an organization without a key says what to do, and where libraries find the API', async () => {
+  await c.organization('yew')
+  const { body } = await (await c.member('yew', 'yew@example.com', 'developer')).get('/o/yew')
+  assert.match(body, /Paste the request into a terminal\./)
+  const of = (url: string, whose: string) => new RegExp(`<code>${url}</code>\\s+for\\s+${whose}`)
+  assert.match(body, of(`${gateway.url}/v1`, 'OpenAI’s'))
+  assert.match(body, of(gateway.url, 'Anthropic’s'))
+})
+
 test('a form with a fault is shown again with what was written in it', async () => {
   await owner.get('/o/oak/keys/new')
   const id = owner.field('id')

@@ -60,7 +60,7 @@ async function week(t: TestContext, look: Look): Promise<void> {
   await begin(operator.page, 'olga@example.com', 'Olga')
   await operator.page.getByRole('heading', { name: 'Maple' }).waitFor()
   await streamOf((await makeKey(operator.page, 'my laptop')).example)
-  await operator.page.getByRole('link', { name: 'I have it' }).click()
+  await operator.page.getByRole('link', { name: 'Go to the keys' }).click()
   await operator.page.getByRole('link', { name: 'my laptop' }).waitFor()
   await operator.page.goto(`${url}/staff/people`)
   await operator.page.getByLabel('Address', { exact: true }).fill(ADA)
@@ -87,7 +87,7 @@ async function week(t: TestContext, look: Look): Promise<void> {
   const { secret: first, example } = await makeKey(page, 'agent')
   await streamOf(example)
   // A request that names no length holds more than this while it runs, so the limit comes after the first reply.
-  await page.getByRole('link', { name: 'I have it' }).click()
+  await page.getByRole('link', { name: 'Go to the keys' }).click()
   await page.getByRole('link', { name: 'agent' }).click()
   await page.getByText('Models and limits', { exact: true }).click()
   await page.getByLabel('Spend a day, USD').fill('0.01')
