@@ -89,7 +89,7 @@ function statusOf(key: Key, now: number): Html {
 function lastUseOf({ last_used }: Key): Html | string {
   if (last_used === null) return 'never'
   const hour = new Date(last_used).getUTCHours()
-  return html`${time(Date.parse(last_used), false)}, ${hour} to ${hour + 1} h`
+  return html`<time datetime="${last_used}">${last_used.slice(0, 10)}, ${hour} to ${hour + 1} h</time>`
 }
 
 function makerOf({ creator }: Key, names: ReadonlyMap<string, string>): string {

@@ -22,3 +22,15 @@ export async function fitsItsWidth(page: Page, what: string): Promise<void> {
   const [wide, seen] = (await page.evaluate('[document.documentElement.scrollWidth, innerWidth]')) as [number, number]
   assert.ok(wide <= seen, `${what} is ${wide} px wide on ${seen}`)
 }
+
+const TOUCHING = `[...document.querySelectorAll('main > * + *, form > details:not([open]) + *')].flatMap(e => {
+  const before = e.previousElementSibling
+  if (!e.checkVisibility() || !before.checkVisibility()) return []
+  const [below, above] = [e, before].map(one => one.getBoundingClientRect())
+  return below.top >= above.bottom && below.top - above.bottom < 8 ? [e.outerHTML.slice(0, 80)] : []
+})`
+
+/** What stands one after the other on a page, or after what a form can open, has room between. */
+export async function nothingTouches(page: Page, what: string): Promise<void> {
+  assert.deepEqual(await page.evaluate(TOUCHING), [], what)
+}

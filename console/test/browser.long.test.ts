@@ -8,7 +8,7 @@ import { launch, type Opened, open, skip } from '../../test/admin/browser.ts'
 import type { TestGateway } from '../../test/e2e/harness.ts'
 import { PAGES } from '../pages.ts'
 import { beginSession } from '../people/sessions.ts'
-import { faultsOf, fitsItsWidth, withholdScripts } from './axe.ts'
+import { faultsOf, fitsItsWidth, nothingTouches, withholdScripts } from './axe.ts'
 import { firstLink } from './first-minutes.ts'
 import { gatewayForConsole, startConsole, type TestConsole } from './kit.ts'
 import { LOOKS, nameOf, OPPOSITES, SCRIPTED, STORIES } from './looks.ts'
@@ -198,6 +198,7 @@ describe('every page', { skip }, () => {
           looked.add(path)
           assert.deepEqual(await faultsOf(page), [], path)
           await fitsItsWidth(page, path)
+          await nothingTouches(page, path)
           const name = path.replace(/\/o\/oak\/?|[/?]/g, '') || 'overview'
           if (
             SCREENSHOTS &&
@@ -212,6 +213,7 @@ describe('every page', { skip }, () => {
           looked.add(path)
           assert.deepEqual(await faultsOf(page), [], path)
           await fitsItsWidth(page, path)
+          await nothingTouches(page, path)
         }
         // Neither of these is a file or leads elsewhere.
         const some = ['/o/oak', `/o/oak/keys/${key}`, '/o/oak/usage', '/o/oak/requests', '/o/oak/billing', '/?all']

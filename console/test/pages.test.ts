@@ -346,6 +346,19 @@ test('staff changes the plan at once, disables and enables, and no customer read
   assert.ok(!(await staff.get('/staff?find=x')).body.includes('organizations/oak'))
 })
 
+test('the pages of the account keep the menu of the only organization, as far as the role goes', async () => {
+  for (const id of ['hazel', 'alder']) await c.organization(id)
+  const billing = await c.member('hazel', 'hazel@example.com', 'billing')
+  const menu = async (path: string) => /<nav class="menu".*?<\/nav>/s.exec((await billing.get(path)).body)?.[0]
+  for (const path of ['/account', '/account/app']) {
+    assert.match((await menu(path))!, /href="\/o\/hazel\/usage"/)
+    assert.doesNotMatch((await menu(path))!, /aria-current|\/keys/)
+  }
+  assert.equal(await menu('/nowhere'), undefined)
+  await c.member('alder', 'hazel@example.com', 'owner')
+  assert.equal(await menu('/account'), undefined, 'of two organizations it is neither')
+})
+
 test('an organization is deleted by its owner: keys stop, its pages are gone, staff takes it back', async () => {
   await c.organization('elm')
   const elm = await c.member('elm', 'elm@example.com', 'owner')

@@ -1,5 +1,6 @@
 /** The frame of every page. */
 import { html } from 'hono/html'
+import { mayDo } from '../people/roles.ts'
 import type { Answer, Html, MemberVisit, MenuEntry, Visit } from '../web/visit.ts'
 import { NOTES } from './notes.ts'
 import { button } from './parts.ts'
@@ -55,7 +56,10 @@ export function page(
   return { status: options.status ?? 200, headers: { ...HTML, ...options.headers }, body: text }
 }
 
-const organizationOf = (visit: Visit) => (visit as Partial<MemberVisit>).organization
+/** Who has one organization stays in it on the pages of the account, which belong to none. */
+const organizationOf = (visit: Visit) =>
+  (visit as Partial<MemberVisit>).organization ??
+  (visit.memberships.length === 1 && /^\/account(\/|$)/.test(visit.url.pathname) ? visit.memberships[0] : undefined)
 
 /** The organization that is shown, and the others. */
 function switcher(visit: Visit): Html | string {
@@ -73,10 +77,9 @@ function menu(visit: Visit): Html | string {
   const { session, parts, url } = visit
   if (!session) return ''
   const here = organizationOf(visit)
-  const may = (visit as Partial<MemberVisit>).may
   const entries = parts.menu.flatMap((entry): (MenuEntry & { href: string })[] => {
     if (entry.right === 'staff') return session.who.staff ? [{ ...entry, href: entry.path }] : []
-    return here && may?.(entry.right) ? [{ ...entry, href: `/o/${here.id}${entry.path}` }] : []
+    return here && mayDo(here.role, entry.right) ? [{ ...entry, href: `/o/${here.id}${entry.path}` }] : []
   })
   if (entries.length === 0) return ''
   // The longest path that this one begins with: /o/acme is the beginning of all of them.
