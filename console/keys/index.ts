@@ -89,8 +89,10 @@ function statusOf(key: Key, now: number): Html {
 function lastUseOf({ last_used }: Key): Html | string {
   if (last_used === null) return 'never'
   const hour = new Date(last_used).getUTCHours()
-  return html`<time datetime="${last_used}">${last_used.slice(0, 10)}, ${hour} to ${hour + 1} h</time>`
+  return html`<time datetime="${last_used}">${last_used.slice(0, 10)}, ${clock(hour)} to ${clock(hour + 1)}</time>`
 }
+
+const clock = (hour: number) => `${String(hour).padStart(2, '0')}:00`
 
 function makerOf({ creator }: Key, names: ReadonlyMap<string, string>): string {
   const person = personOf(creator)

@@ -53,13 +53,13 @@ async function column(path: string, head: string): Promise<string[]> {
 
 test('the last use of a key is told as the hour that the gateway knows', async () => {
   assert.deepEqual(await column('/o/oak/keys', 'Last used (UTC)'), [
-    '2026-11-29, 11 to 12 h',
-    '2026-11-28, 23 to 24 h',
+    '2026-11-29, 11:00 to 12:00',
+    '2026-11-28, 23:00 to 24:00',
     'never',
   ])
   const words = async (id: string) =>
     /<dt>Last used<\/dt><dd>(.*?)<\/dd>/.exec((await owner.get(`/o/oak/keys/${id}`)).body)![1]!.replace(/<[^>]+>/g, '')
-  assert.equal(await words('key_now'), '2026-11-29, 11 to 12 h UTC')
+  assert.equal(await words('key_now'), '2026-11-29, 11:00 to 12:00 UTC')
   assert.equal(await words('key_never'), 'never')
 })
 
