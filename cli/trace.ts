@@ -276,11 +276,12 @@ export function inWords(found: Found): string {
 }
 
 /** `local/one was not asked: paused for all until 23:08:03.1, since it answered req_… with capacity_exceeded at 23:07:56.3` */
-function notAsked({ backend, why, scope, code, requestId, since, until }: PassedOver): string {
+function notAsked({ backend, why, scope, code, how, requestId, since, until }: PassedOver): string {
+  const met = how === undefined ? code : `${code} (${how})`
   const state = why === 'pause' ? 'paused' : 'left out'
   const whom = scope === 'all' ? 'all' : 'this organization'
   const cause =
-    why === 'pause' ? `it answered ${requestId} with ${code}` : `${requestId} and others before it failed with ${code}`
+    why === 'pause' ? `it answered ${requestId} with ${met}` : `${requestId} and others before it failed with ${met}`
   return `${backend} was not asked: ${state} for ${whom} until ${clockOf(until)}, since ${cause} at ${clockOf(since)}`
 }
 

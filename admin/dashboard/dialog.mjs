@@ -193,7 +193,7 @@ export function idField(label, proposed) {
 export function choice(id, label, choices, chosen) {
   const select = h(
     'select',
-    { id },
+    { id, required: choices[0]?.[0] === '' },
     ...choices.map(([value, words]) => h('option', { value, selected: value === chosen }, words)),
   )
   return { node: h('p', {}, h('label', { for: id }, label), select), value: () => select.value }

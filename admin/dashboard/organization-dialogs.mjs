@@ -26,7 +26,8 @@ export class OrganizationDialogs {
     if (!plans) return
     const id = idField('Id of the new organization', '')
     const named = field('org-name', 'Its name, for people (may be empty)', '', { maxlength: '256' })
-    const plan = choice('org-plan', 'Plan', plans, plans[0]?.[0])
+    // Nobody is put on a plan that was not chosen: the first of the file may be one that refuses what has a price.
+    const plan = choice('org-plan', 'Plan', [['', 'Choose a plan'], ...plans], '')
     const limits = area('org-limits', LIMITS, '')
     const parts = [id.node, named.node, plan.node, limits.node]
     this.#dialog.show('Make an organization', 'Make the organization', parts, async () => {

@@ -48,7 +48,7 @@ export class State {
       alerts.push([
         'bad',
         'The last reload was refused',
-        `at ${clock(config.refused.at)}: ${place(errors[0])} ${errors[0].message}${more}. The former configuration serves.`,
+        `at ${clock(config.refused.at)}: ${place(errors[0])} ${sentence(errors[0].message + more)} The former configuration serves.`,
       ])
     }
     if (shedding) alerts.push(shed(shedding, at))
@@ -84,7 +84,9 @@ export class State {
     // Figures change each second, and are not read out.
     text(this.#announced, alerts.map(([, title]) => title).join('. '))
     this.#alerts.replaceChildren(
-      ...alerts.map(([kind, title, words]) => h('p', { class: `alert ${kind}` }, h('strong', {}, title), ' ', words)),
+      ...alerts.map(([kind, title, words]) =>
+        h('p', { class: `alert ${kind}` }, h('strong', {}, title), ' ', ...linked(words)),
+      ),
     )
   }
 
@@ -118,14 +120,22 @@ export class State {
   }
 }
 
+/** A question keeps its mark. */
+const sentence = words => (/[.?!]$/.test(words) ? words : `${words}.`)
+
+/** Request ids in it lead to their rows. */
+const linked = words =>
+  words.split(/(req_\w+)/).map((part, i) => (i % 2 === 1 ? h('a', { href: `#/${part}` }, part) : part))
+
 const of = (n, word) => `${count(n)} ${word}${n === 1 ? '' : 's'}`
 
 /** `since 10:17:03, until 10:17:11, then one request tries it: upstream server error, met by req_…`. */
 export function reasonOf(out, at) {
   if (out === null) return ''
-  const until = out.until > at ? `until ${clock(out.until)}, then one request tries it` : 'one request tries it now'
+  const until = out.until > at ? `until ${clock(out.until)}, then one request tries it` : 'the next request tries it'
   const met = out.why === 'pause' ? 'the provider asked for a pause with' : 'it failed with'
-  return `since ${clock(out.since)}, ${until}: ${met} ${out.code.replaceAll('_', ' ')} at ${out.requestId}.`
+  const how = out.how ? ` (${out.how})` : ''
+  return `since ${clock(out.since)}, ${until}: ${met} ${out.code.replaceAll('_', ' ')}${how} at ${out.requestId}.`
 }
 
 /** [kind, title, words]: `since 10:17:03, because the event loop is late by its own work, until …`. */

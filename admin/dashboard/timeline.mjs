@@ -109,13 +109,14 @@ function failure({ backend, code, status, told, why, ms: took }) {
 }
 
 /** `openai/gpt-x: paused for all until 23:08:03, since it answered req_… with capacity_exceeded at 23:07:56`. */
-function passedOver({ backend, why, scope, code, requestId, since, until }) {
+function passedOver({ backend, why, scope, code, how, requestId, since, until }) {
+  const met = how ? `${code} (${how})` : code
   const state = why === 'pause' ? 'paused' : 'left out'
   const whom = scope === 'all' ? 'all' : 'this organization'
   const cause =
     why === 'pause'
-      ? [', since it answered ', h('code', {}, requestId), ` with ${code}`]
-      : [', since ', h('code', {}, requestId), ` and others before it failed with ${code}`]
+      ? [', since it answered ', h('code', {}, requestId), ` with ${met}`]
+      : [', since ', h('code', {}, requestId), ` and others before it failed with ${met}`]
   return h(
     'span',
     { class: 'bad' },

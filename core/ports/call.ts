@@ -146,6 +146,8 @@ export interface LeftOut {
   /** `failures`: its breaker is open. `pause`: the provider asked for one. */
   readonly why: 'failures' | 'pause'
   readonly code: ErrorCode
+  /** How that attempt failed: `status 500`, `could not connect: ECONNREFUSED`. */
+  readonly how?: string | undefined
   readonly requestId: string
   /** Unix ms. */
   readonly since: number

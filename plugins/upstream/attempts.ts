@@ -15,6 +15,7 @@ import {
   SinkAround,
   tenantOf,
 } from '../../core/plugin.ts'
+import type { LeftOut } from '../../core/ports/call.ts'
 import type { Backend } from '../../core/ports/dialect.ts'
 import { isBlamed } from '../../providers/blame.ts'
 import { unavailableMs } from '../../providers/faults.ts'
@@ -254,7 +255,7 @@ export class Attempts implements CallControl {
       const { breaker, state } = target
       this.#back(target, breaker.reached(now) ? 'all' : null)
       const closed = breaker.failed(now, this.#tenant, 'organization', startedMono, late)
-      this.#leftOut(target, 'failures', closed, 'gateway_timeout', now)
+      this.#leftOut(target, 'failures', closed, { code: 'gateway_timeout' }, now)
       state.held.told(now, false)
     }
     this.#call.report.answered(target.backend)
@@ -299,19 +300,21 @@ export class Attempts implements CallControl {
     const mayPause = counts === 'organization' || code === 'capacity_exceeded'
     const pause = mayPause ? (fault.restMs ?? pauseAskedIn(error)) : null
     const paused = pause === null ? null : breaker.pause(now, this.#tenant, pause, causeOf(code))
+    const failed = this.#call.report.failed.at(-1)!
     this.#context.log.warn(
       {
         request_id: this.#call.facts.id,
         backend: target.backend.id,
         code,
         attempt: this.#made,
-        ...upstreamFields(this.#call.report.failed.at(-1)!),
+        ...upstreamFields(failed),
         ...(error.cause instanceof UpstreamFault ? {} : { err: error.cause }),
       },
       'attempt failed',
     )
-    if (closed === 'all' || (closed && paused !== 'all')) this.#leftOut(target, 'failures', closed, code, now)
-    else this.#leftOut(target, 'pause', paused, code, now)
+    const last = { code, how: failed.why ?? (failed.status > 0 ? `status ${failed.status}` : undefined) }
+    if (closed === 'all' || (closed && paused !== 'all')) this.#leftOut(target, 'failures', closed, last, now)
+    else this.#leftOut(target, 'pause', paused, last, now)
     state.held.told(now, false)
   }
 
@@ -320,12 +323,12 @@ export class Attempts implements CallControl {
     { backend, breaker }: Target,
     reason: 'failures' | 'pause',
     scope: Scope | null,
-    code: ErrorCode,
+    { code, how }: Pick<LeftOut, 'code' | 'how'>,
     now: number,
   ): void {
     if (scope === null) return
     const { id: requestId, clock } = this.#call.facts
-    breaker.leftOut(now, this.#tenant, scope, { why: reason, code, requestId, since: clock.now() })
+    breaker.leftOut(now, this.#tenant, scope, { why: reason, code, how, requestId, since: clock.now() })
     this.#context.log.warn(
       {
         request_id: requestId,

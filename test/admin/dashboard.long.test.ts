@@ -114,9 +114,16 @@ test('what one opens it for stands first: is it well, what fails, for whom, and 
     await alert.filter({ hasText: '6 got no answer' }).waitFor()
     assert.match(
       (await alert.textContent()) ?? '',
-      /^Left out: messages\/sim-fast since [\d:]{8}, (until [\d:]{8}, then one request tries it|one request tries it now): it failed with upstream server error at req_\w+\. Of 6 requests for it since [\d:]{8}, 6 got no answer: acme 6\.$/,
+      /^Left out: messages\/sim-fast since [\d:]{8}, (until [\d:]{8}, then one request tries it|the next request tries it): it failed with upstream server error \(status 500\) at req_\w+\. Of 6 requests for it since [\d:]{8}, 6 got no answer: acme 6\.$/,
     )
     assert.equal(await page.locator('#announced').textContent(), 'Left out: messages/sim-fast')
+    assert.match((await alert.locator('a').getAttribute('href')) ?? '', /^#\/req_\w+$/)
+    // The words beside a backend that is left out made its table wider than a phone.
+    const { width, height } = page.viewportSize()!
+    await page.setViewportSize({ width: 390, height: 844 })
+    const right = "document.querySelector('#backends table').getBoundingClientRect().right"
+    assert.ok(((await page.evaluate(right)) as number) <= 382)
+    await page.setViewportSize({ width, height })
     const wrong = page.locator('#wrong tbody tr', { hasText: 'upstream server error' })
     assert.match(
       (await wrong.textContent()) ?? '',
@@ -171,7 +178,7 @@ test('banners: a backend that one organization is left without, and load that is
     })
     assert.match(
       (await alert.first().textContent()) ?? '',
-      /^Left out for acme: messages\/sim-fast since [\d:]{8}, (until [\d:]{8}, then one request tries it|one request tries it now): it failed with upstream server error at req_\w+\. Of \d+ requests for it since [\d:]{8}, \d+ got no answer: acme \d+\.$/,
+      /^Left out for acme: messages\/sim-fast since [\d:]{8}, (until [\d:]{8}, then one request tries it|the next request tries it): it failed with upstream server error \(status 500\) at req_\w+\. Of \d+ requests for it since [\d:]{8}, \d+ got no answer: acme \d+\.$/,
     )
     await page
       .locator('.verdict', { hasText: /\d+ of \d+ requests failed in the last five minutes \(\d+ %\)$/ })

@@ -63,12 +63,12 @@ test('a pause: which backend, for whom, until when, and by the answer to which r
   assert.deepEqual(
     { ...over, since: 0, until: 0 },
     {
-      ...{ backend: 'p0/m', why: 'pause', scope: 'organization', code: 'capacity_exceeded' },
+      ...{ backend: 'p0/m', why: 'pause', scope: 'organization', code: 'capacity_exceeded', how: 'status 429' },
       ...{ requestId: first.id, since: 0, until: 0 },
     },
   )
   assert.ok(over!.until - over!.since > 6900 && over!.until - over!.since <= 7000, JSON.stringify(over))
-  const said = `p0/m was not asked: paused for this organization until ${utc(over!.until)}, since it answered ${first.id} with capacity_exceeded at ${utc(over!.since)}`
+  const said = `p0/m was not asked: paused for this organization until ${utc(over!.until)}, since it answered ${first.id} with capacity_exceeded (status 429) at ${utc(over!.since)}`
   for (const text of [words, fromLog]) assert.ok(text.includes(said), `${text}\n${said}`)
 })
 
@@ -87,7 +87,10 @@ test('an open breaker: the request whose failure opened it; a backend that serve
     [passedOver[0]!.backend, passedOver[0]!.why, passedOver[0]!.code, passedOver[0]!.requestId],
     ['p0/m', 'failures', 'upstream_server_error', ids.at(-2)],
   )
-  assert.match(words, /p0\/m was not asked: left out for .* and others before it failed with upstream_server_error at/)
+  assert.match(
+    words,
+    /p0\/m was not asked: left out for .* and others before it failed with upstream_server_error \(status 500\) at/,
+  )
   assert.match(words, /p1\/m answered/)
 })
 
