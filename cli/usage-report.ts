@@ -37,7 +37,8 @@ Sums of the ledger of FILE's store (default gateway.yaml).
   --tag NAME                     only rows with this tag (usage-capture: { tags }); group by it with \`tag\`
   --since WHEN --until WHEN      2026-11-01, 2026-11-01T12:00:00Z, or an age: 24h, 7d, 30m (default: the running UTC month)
   --month WHEN                   a whole UTC month: 2026-11
-  --group-by LIST                organization, key, model, provider, backend, surface, outcome, tag, day, hour, month; comma-separated (default: organization,model)
+  --group-by LIST                organization, key, model, provider, backend, surface, outcome, tag, day, hour, month; comma-separated (default: organization,model).
+                                 \`key\` means organization,key unless --org names one: ids of keys are of their organization
   --by LIST                      the same groups with both sides: what was billed, what the provider charged, the margin, and by how much the provider counts more than the gateway
   --rows                         the single rows instead of sums
   --json | --csv                 for programs; amounts in nano-USD (1e-9 USD)
@@ -146,6 +147,9 @@ function parse(args: readonly string[], now: number): UsageRequest | 'help' {
       throw new UsageError(`cannot group by ${name}; there are ${Object.keys(GROUPS).join(', ')}`)
     return name as Group
   })
+  // Ids of keys are of their organization: `init` and `org create` name each first key key_1.
+  if (string('org') === undefined && groups.includes('key') && !groups.includes('organization'))
+    groups.splice(groups.indexOf('key'), 0, 'organization')
   const fault = faultByTag(groups, tag)
   if (fault !== null) throw new UsageError(`${tag === undefined ? '--tag NAME' : '--group-by'}: ${fault}`)
   return {
@@ -338,14 +342,14 @@ async function writeRows(
 ): Promise<void> {
   if (format === 'table') {
     io.out.write(
-      `${'time'.padEnd(20)} ${'organization'.padEnd(14)} ${'model'.padEnd(20)} ${'input'.padStart(7)} ${'output'.padStart(6)} ${'USD'.padStart(8)}\n`,
+      `${'time'.padEnd(20)} ${'organization'.padEnd(14)} ${'model'.padEnd(18)} ${'input'.padStart(7)} ${'output'.padStart(6)} ${'USD'.padStart(10)}\n`,
     )
     for await (const page of pages)
       for (const row of page) {
         const time = new Date(row.time).toISOString().slice(0, 19) + 'Z'
-        const numbers = `${compact(row.input).padStart(7)} ${compact(row.output).padStart(6)} ${formatUsd(row.cost, 4).padStart(8)}`
+        const numbers = `${compact(row.input).padStart(7)} ${compact(row.output).padStart(6)} ${usd(row.cost).padStart(10)}`
         io.out.write(
-          `${time.padEnd(20)} ${fit(row.organization, 14)} ${fit(row.model || row.outcome, 20)} ${numbers}\n`,
+          `${time.padEnd(20)} ${fit(row.organization, 14)} ${fit(row.model || row.outcome, 18)} ${numbers}\n`,
         )
       }
     return
@@ -371,9 +375,9 @@ const UNCOSTED = 'requests are not in the cost: their backend has no `cost:`, or
 type Numbers = Readonly<Record<string, (sums: UsageTotals) => string>>
 const MARGIN: Numbers = {
   requests: sums => compact(sums.requests),
-  revenue: sums => formatUsd(sums.cost, 4),
-  cost: sums => formatUsd(sums.provider_cost, 4) + (sums.costed < sums.requests ? '+' : ''),
-  margin: sums => (sums.costed < sums.requests ? '-' : formatUsd(sums.cost - sums.provider_cost, 4)),
+  revenue: sums => usd(sums.cost),
+  cost: sums => usd(sums.provider_cost) + (sums.costed < sums.requests ? '+' : ''),
+  margin: sums => (sums.costed < sums.requests ? '-' : usd(sums.cost - sums.provider_cost)),
   'input±': sums => drift(sums.provider_input, sums.counted_input),
   'output±': sums => drift(sums.provider_output, sums.counted_output),
 }
@@ -391,7 +395,7 @@ const USE: Numbers = {
   cached: sums => compact(sums.cached),
   output: sums => compact(sums.output),
   reasoning: sums => compact(sums.reasoning),
-  USD: sums => formatUsd(sums.cost, 4),
+  USD: sums => usd(sums.cost),
 }
 /** The columns that a narrow table leaves out, in this order; --json and --csv have every column. */
 const DISPENSABLE = ['reasoning', 'cached']
@@ -421,6 +425,12 @@ function table(groups: readonly Group[], entries: readonly GroupedUse[], texts: 
       )
       .join('')
   )
+}
+
+/** An amount in USD to the sixth decimal, of which a half and more is rounded away from zero. @param nano nano-USD */
+function usd(nano: number): string {
+  const rounded = Math.round(Math.abs(nano) / 1000) * 1000
+  return formatUsd(nano < 0 ? -rounded : rounded)
 }
 
 /** At most seven characters: 1234567 → 1234567, 12345678 → 12.3M. */

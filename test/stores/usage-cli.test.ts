@@ -64,8 +64,8 @@ async function check(url: string): Promise<void> {
   assert.equal(lines.length, 5)
   assert.match(lines[0]!, /^organization +model +requests +input +output +USD$/)
   assert.match(lines[2]!, /^acme +eb1-preview +2 +240 +60 +1\.5005$/)
-  assert.match(lines[3]!, /^an-organization-with-.*… eb1-efficient-preview +1 +120 +30 +123\.4567$/)
-  assert.match(lines[4]!, /^total +4 +480 +120 +124\.9572$/)
+  assert.match(lines[3]!, /^an-organization-with-.*… eb1-efficient-preview +1 +120 +30 +123\.456789$/)
+  assert.match(lines[4]!, /^total +4 +480 +120 +124\.957289$/)
   const short = await run('--store', url, '--group-by', 'model')
   assert.match(short.out.split('\n')[0]!, /^model +requests +input +cached +output +reasoning +USD$/)
 
@@ -73,8 +73,8 @@ async function check(url: string): Promise<void> {
   assert.equal(
     both.out,
     [
-      'backend         requests  revenue   cost   margin input± output±\n',
-      'local/sim-large        4 124.9572 0.0008 124.9564 +25.0%   +6.5%\n',
+      'backend         requests    revenue    cost     margin input± output±\n',
+      'local/sim-large        4 124.957289 0.00085 124.956439 +25.0%   +6.5%\n',
     ].join(''),
   )
   const json = await run('--store', url, '--group-by', 'key', '--org', 'acme', '--json')
@@ -153,6 +153,61 @@ test('--month: a whole UTC month and nothing else', async () => {
     ['--month', '2026-11', '--since', '7d'],
   ])
     assert.equal((await run('--store', url, ...args)).code, 2, args.join(' '))
+})
+
+// Keys of different organizations were added up, as the first key of each is key_1.
+test('sums by key tell organizations apart, unless one is named', async () => {
+  const url = `sqlite:${path.join(temporary(), 'gateway.db')}`
+  const store = await openStore(options(url))
+  for (const [id, organization] of [
+    ['r1', 'acme'],
+    ['r2', 'globex'],
+    ['r3', 'globex'],
+  ] as const) {
+    store.ledger.intent(intent(id, { organization, key_id: 'key_1' }))
+    store.ledger.outcome(outcome(id, { cost: 1_000_000 }))
+  }
+  await store.ledger.flush()
+  await store.close()
+  const sums = async (...args: string[]) => {
+    const { out } = await run('--store', url, ...args, '--csv')
+    return out.split('\n').map(line => line.split(',').slice(0, 4).join())
+  }
+  const both = ['organization,key,requests,input', 'acme,key_1,1,120', 'globex,key_1,2,240', '']
+  assert.deepEqual(await sums('--group-by', 'key'), both)
+  assert.deepEqual(await sums('--by', 'key'), both)
+  assert.deepEqual(
+    (await sums('--group-by', 'day,key')).map(line => line.split(',').slice(0, 3).join()),
+    ['day,organization,key', '2026-11-21,acme,key_1', '2026-11-21,globex,key_1', ''],
+  )
+  assert.equal((await sums('--group-by', 'key,organization'))[2], 'key_1,globex,2,240')
+  assert.deepEqual((await sums('--group-by', 'key', '--org', 'globex'))[1], 'key_1,2,240,40')
+})
+
+// 0.001656 USD was shown as 0.0016, and a total was not the sum of its lines.
+test('amounts are rounded half up to the sixth decimal, and totals are of exact sums', async () => {
+  const url = `sqlite:${path.join(temporary(), 'gateway.db')}`
+  const store = await openStore(options(url))
+  for (const [id, model, cost] of [
+    ['r1', 'a', 1_656_000],
+    ['r2', 'b', 8_746_500],
+    ['r3', 'c', 499],
+  ] as const) {
+    store.ledger.intent(intent(id, { model }))
+    store.ledger.outcome(outcome(id, { ...PROVIDER_SIDE, cost, provider_cost: cost + 2500 }))
+  }
+  await store.ledger.flush()
+  await store.close()
+  const last = (text: string) =>
+    text
+      .trimEnd()
+      .split('\n')
+      .map(line => line.split(' ').at(-1))
+  const shown = ['USD', '0.001656', '0.008747', '0.00', '0.010403']
+  assert.deepEqual(last((await run('--store', url, '--group-by', 'model')).out), shown)
+  assert.deepEqual(last((await run('--store', url, '--rows')).out), shown.slice(0, -1))
+  const margins = (await run('--store', url, '--by', 'model')).out.match(/-0\.[0-9]+/g)
+  assert.deepEqual(margins, ['-0.000003', '-0.000003', '-0.000003', '-0.000008'])
 })
 
 test('reads beside a running gateway', async () => {
