@@ -35,7 +35,8 @@ const HELP = `Usage: sluice org ACTION [OPTIONS]
       Makes an organization in the store; with --key also a first key, whose
       secret is shown once.
   org list [--after ID] [--most N]
-      Lists organizations, those of the file first (default 100).
+      Lists organizations, those of the file first: N of them (default 100),
+      or the next ones behind ID.
   org show ORG
       What it may use: plan, limits, models, keys.
   org set ORG NAME=VALUE …
@@ -314,11 +315,14 @@ async function list(
   terminal: Terminal,
 ): Promise<void> {
   const live = (keys: readonly { status: string }[]) => keys.filter(({ status }) => status !== 'revoked').length
-  const rows: Row[] = []
-  if (after === '')
-    for (const { id, plan, status, keys } of Object.values(organizations))
-      rows.push({ organization: id, plan, status, keys: live(keys), place: 'file' })
-  const ofStore = store ? await store.page(after, most) : []
+  const ofFile = Object.values(organizations)
+  const last = ofFile.findIndex(({ id }) => id === after)
+  const nextOfFile = after === '' || last !== -1 ? ofFile.slice(last + 1) : []
+  const rows: Row[] = nextOfFile
+    .slice(0, most)
+    .map(({ id, plan, status, keys }) => ({ organization: id, plan, status, keys: live(keys), place: 'file' }))
+  const left = most - rows.length
+  const ofStore = store && left > 0 ? await store.page(last === -1 ? after : '', left) : []
   for (const { id, settings, keys } of ofStore) {
     const { plan, status = 'active' } = JSON.parse(settings)
     const all = keys.map(key => ({ status: 'active', ...JSON.parse(key.settings) }))
@@ -331,10 +335,12 @@ async function list(
       ? columns([['organization', 'plan', 'status', 'keys', 'in the'], ...cells], 80, 0)
       : 'no organizations',
   )
-  if (ofStore.length < most) return
-  terminal.err(
-    `The store has ${(await store!.count()).toLocaleString('en')} in all. Go on: --after ${ofStore.at(-1)!.id}`,
-  )
+  if (rows.length < most) return
+  const stored = (await store?.count()) ?? 0
+  if (nextOfFile.length > most || stored > 0)
+    terminal.err(
+      `The file has ${ofFile.length.toLocaleString('en')} and the store ${stored.toLocaleString('en')} in all. Go on: --after ${rows.at(-1)!.organization}`,
+    )
 }
 
 type Balance = ReturnType<typeof balanceOf>

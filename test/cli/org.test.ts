@@ -46,7 +46,7 @@ for (const [name, skip, url] of [
 ] as const) {
   describe(name, { skip }, () => {
     test('an organization from its making to its end', async t => {
-      const { dir, good, json, refused, stored } = house(t, url())
+      const { dir, good, json, run, refused, stored } = house(t, url())
       const made = await json('org', 'create', 'acme', 'plan=tier1', 'requests_per_minute=7', '--key')
       assert.deepEqual([made.organization, made.plan, made.key], ['acme', 'tier1', 'key_1'])
       assert.equal((await stored('acme'))!.keys[0]!.sha256, digest(made.secret))
@@ -88,6 +88,19 @@ for (const [name, skip, url] of [
           ['acme', 'active', 1, 'store'],
         ],
       )
+      // `--most 2` was two of the store, behind all of the file.
+      for (const [args, ids, rest] of [
+        [['--most', '1'], ['demo'], 'demo'],
+        [['--most', '1', '--after', 'demo'], ['empty'], 'empty'],
+        [['--most', '2'], ['demo', 'empty'], 'empty'],
+        [['--most', '2', '--after', 'demo'], ['empty', 'acme'], 'acme'],
+        [['--most', '2', '--after', 'empty'], ['acme'], undefined],
+        [['--most', '2', '--after', 'acme'], [], undefined],
+      ] as const) {
+        const { out, err } = await run('org', 'list', ...args)
+        const shown = [...out.matchAll(/^(\S+) .* (?:file|store)$/gm)].map(([, id]) => id)
+        assert.deepEqual([shown, /--after (\w+)/.exec(err)?.[1]], [ids, rest], args.join(' '))
+      }
       const body = join(dir, 'body.json')
       writeFileSync(body, '{"model":"eb1-preview","messages":[{"role":"user","content":"Hi"}]}')
       const routed = await json('route', '--org', 'acme', '--body', body)
