@@ -119,7 +119,7 @@ const WORDS: Record<Name, string> = {
   organizations: 'organizations',
   gone: 'ids of what was deleted',
   audit: 'entries of the audit',
-  spend: 'spend of the present day or month',
+  spend: 'counters of spend (day, month)',
   levels: 'levels of rate limits',
   sums: 'sums of the ledger by hour',
   tagged: 'sums of the values of tags by hour',
