@@ -24,10 +24,10 @@ const HELP = `Usage: sluice init [FILE] [--provider NAME]… [--model ID]… [--
 
 Writes a commented FILE (default gateway.yaml) that checks, with one
 organization and one key, which is shown once, beside a value for the
-gateway's own secret, SLUICE_SECRET. Providers, models, prices, store and
-organization that no option says are asked on a terminal; in a pipe the
-default holds. Windows and prices that nobody
-says come from the catalogue of models, where it is installed:
+gateway's own secret, SLUICE_SECRET, unless that is set. Providers, models,
+prices, store and organization that no option says are asked on a terminal; in
+a pipe the default holds. Windows and prices that nobody says come from the
+catalogue of models, where it is installed:
 npm install ${CATALOGUE}
 
   --provider NAME    openai, anthropic, gemini or simulator; more than one is
@@ -144,15 +144,19 @@ export const init: Verb = {
       for (const { name, variable } of missing)
         terminal.err(`${variable} is not set; ${name} needs it when the gateway starts.`)
       const command = ownCommand()
+      // Another value would leave what the present one has sealed, on the same store, closed for good.
+      const secrets = ['SLUICE_SECRET', ...(admin.open ? [ADMIN_VARIABLE] : [])]
+      const kept = secrets.filter(name => process.env[name])
+      const exports = secrets.filter(name => !kept.includes(name))
       terminal.out(
         [
           `${file} is written. Your key, shown only this once:`,
           '',
           `  ${secret}`,
           '',
+          ...(kept.length > 0 ? [`${kept.join(' and ')} ${KEPT[kept.length]}`, ''] : []),
           'Next:',
-          `  export SLUICE_SECRET=${randomBytes(32).toString('hex')}`,
-          ...(admin.open ? [`  export ${ADMIN_VARIABLE}=${randomBytes(32).toString('hex')}`] : []),
+          ...exports.map(name => `  export ${name}=${randomBytes(32).toString('hex')}`),
           `  ${command} start --config ${shellWord(file)}`,
           `  SLUICE_API_KEY=${secret} ${command} try --config ${shellWord(file)}`,
         ].join('\n'),
@@ -163,6 +167,9 @@ export const init: Verb = {
     }
   },
 }
+
+/** Behind the names of so many variables. */
+const KEPT = ['', 'is set already: keep it.', 'are set already: keep them.']
 
 /** Asks until `read` accepts the answer. `read` throws a UsageError that says what is wrong with it. */
 type Ask = (<T>(question: string, fallback: string, read: (text: string) => T) => Promise<T>) & { close(): void }
@@ -346,7 +353,11 @@ function choice(
   const isListed =
     own.price === undefined && price.input === figures.price?.input && price.output === figures.price.output
   const { tier, deprecated } = figures
+  const maxOutput = own.maxOutput ?? figures.maxOutput
   const remarks = [
+    ...(maxOutput === undefined && of.baseUrl !== 'simulator'
+      ? [`${name}: it is not known how much it writes at most. Set max_output_tokens of ${id}; \`check\` asks for it.`]
+      : []),
     ...(deprecated ? [`${name} is deprecated, as the catalogue has it.`] : []),
     ...(isListed && tier !== undefined && tier < contextWindow
       ? [`${name}: the provider charges more above ${tier} tokens of input; this price is the one below.`]
@@ -360,7 +371,7 @@ function choice(
     source: isListed ? figures.source : undefined,
     contextWindow,
     guessed: own.contextWindow === undefined && figures.guessed,
-    maxOutput: own.maxOutput ?? figures.maxOutput,
+    maxOutput,
     remarks,
   }
 }

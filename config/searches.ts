@@ -48,30 +48,30 @@ export function checkSearchers(
   }
 }
 
-/** Warns of listed models whose requests with a web search nobody can serve: no backend, and not the gateway. */
+/**
+ * Where the gateway searches: warns of listed models whose requests with a web search nobody can serve all the same.
+ * Where it does not, nobody asked for a search, and there is nothing to warn of.
+ */
 export function warnOfNoSearch(
   models: GatewayConfig['models'],
   pipelines: Record<string, PipelineEntry[]>,
   catalog: PluginCatalog,
   report: Report,
 ): void {
-  const searches = searchesIn(pipelines, catalog).some(({ provider }) => typeof provider === 'string')
+  if (!searchesIn(pipelines, catalog).some(({ provider }) => typeof provider === 'string')) return
   const without = Object.values(models).filter(
     ({ listed, serves, backends }) =>
       listed &&
       serves === 'text' &&
       backends.length > 0 &&
       // The gateway shows its own search to the model as a function.
-      !backends.some(({ supports }) => supports.has('web_search') || (searches && supports.has('tools'))),
+      !backends.some(({ supports }) => supports.has('web_search') || supports.has('tools')),
   )
   if (without.length === 0) return
   const ids = without.map(({ id }) => id).join(', ')
-  const [lack, cure] = searches
-    ? ['none takes the tools that the search of the gateway needs', 'Add a backend that searches, or one with tools']
-    : ['the plugin web-search has no provider', 'Set its option provider, or add a backend that searches']
   report.warn(
     ['models', without[0]!.id],
-    `no web search serves ${ids}: no backend searches by itself, and ${lack}. A request with a web search is refused. ${cure}`,
+    `no web search serves ${ids}: no backend searches by itself, and none takes the tools that the search of the gateway needs. A request with a web search is refused. Add a backend that searches, or one with tools`,
     'key',
   )
 }
