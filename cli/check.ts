@@ -24,6 +24,7 @@ its cure; warnings do not fail.
              under retired, and so is an organization in both places. A start
              goes on without it, and these accounts get 503. As \`sluice org\`
              does, this brings the store up to date for this release
+  --config FILE   the same as FILE
 
 Exit code: 0 it is good, 1 it is not, 2 called wrongly.
 `

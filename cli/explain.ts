@@ -12,6 +12,9 @@ const HELP = `Usage: sluice explain [FILE] [--pipeline NAME]
 Shows each route's chain as each phase runs it: the request on its way down,
 then head, events and end of the response on their way up and out, then
 settlement. Beside each plugin stand the slots it needs and fills.
+
+  --pipeline NAME   only this one
+  --config FILE     the same as FILE
 `
 
 export const explain: Verb = {

@@ -23,6 +23,7 @@ gateway's: here every backend counts as well; its admin listener knows better
   --org ID         whose request it is; default: the first with a key
   --key ID         which of its keys
   --json           the report as JSON
+  --config FILE    the same as FILE
 `
 
 export const route: Verb = {
