@@ -194,6 +194,10 @@ test('the compose file: services it depends on and volumes it mounts exist; its 
   // What the gateway does not start without, Compose asks for first.
   for (const [, name] of read('deploy/gateway.yaml').matchAll(/\$\{(\w+)\}/g))
     assert.match(services['gateway-a'].environment[name!], /:\?/, name)
+  // ANTHROPIC_API_KEY and GEMINI_API_KEY stood in .env and reached no gateway.
+  const [, taken] = /^for name in (.+); do$/m.exec(read('deploy/secrets.sh'))!
+  for (const gateway of ['gateway-a', 'gateway-b'])
+    for (const name of taken!.split(' ')) assert.ok(services[gateway].environment[name]?.startsWith(`\${${name}:-`), name)
   const config = parse(read('deploy/gateway.yaml'))
   const { drain, drain_delay, admin } = config.server
   const seconds = (text: string) => Number.parseInt(text, 10)
@@ -569,7 +573,9 @@ test('the systemd unit: its commands exist, it stops after the drain', async t =
     assert.ok(VERBS[verb!])
     assert.equal(flag, '--config')
   }
-  assert.ok(Number.parseInt(value('TimeoutStopSec')!, 10) > 30)
+  const { drain, drain_delay } = parse(read('deploy/gateway.yaml')).server
+  const longest = Number.parseInt(drain, 10) + Number.parseInt(drain_delay, 10)
+  assert.ok(Number.parseInt(value('TimeoutStopSec')!, 10) > longest)
   // What the unit names but systemd does not know is only a warning to it.
   assert.doesNotMatch(unit, /^[^#[=\s]+\s*$/m)
   if (spawnSync('systemd-analyze', ['--version']).error) return t.diagnostic('no systemd-analyze here')
