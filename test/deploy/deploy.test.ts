@@ -197,7 +197,8 @@ test('the compose file: services it depends on and volumes it mounts exist; its 
   // ANTHROPIC_API_KEY and GEMINI_API_KEY stood in .env and reached no gateway.
   const [, taken] = /^for name in (.+); do$/m.exec(read('deploy/secrets.sh'))!
   for (const gateway of ['gateway-a', 'gateway-b'])
-    for (const name of taken!.split(' ')) assert.ok(services[gateway].environment[name]?.startsWith(`\${${name}:-`), name)
+    for (const name of taken!.split(' '))
+      assert.ok(services[gateway].environment[name]?.startsWith(`\${${name}:-`), name)
   const config = parse(read('deploy/gateway.yaml'))
   const { drain, drain_delay, admin } = config.server
   const seconds = (text: string) => Number.parseInt(text, 10)
@@ -223,6 +224,33 @@ const rules: any[] = RULE_FILES.flatMap(file =>
   parse(read(`deploy/prometheus/${file}`)).groups.flatMap((group: any) => group.rules),
 )
 const alerts = rules.filter(({ alert }) => alert !== undefined)
+
+// They asked `redis-cli -u "$SLUICE_STORE"`, which nobody sets where gateway.yaml has the URL itself.
+test('the runbooks find the URL of the store, in gateway.yaml or in the environment', t => {
+  const helper = /^redis\(\) .*$/m.exec(read('docs/runbooks.md'))![0]
+  const dir = folder(t)
+  const asked = (yaml: string, env = {}) => {
+    writeFileSync(join(dir, 'gateway.yaml'), yaml)
+    const script = `redis-cli() { echo "$@"; }\n${helper}\nredis info memory`
+    const { stdout, stderr } = spawnSync('bash', ['--norc', '-c', script], {
+      ...{ cwd: dir, env: { PATH: process.env['PATH'], ...env }, encoding: 'utf8' },
+    })
+    assert.equal(stderr, '')
+    return stdout.trim()
+  }
+  const url = 'rediss://user:word@cache:6380/2'
+  const wanted = `-u ${url} info memory`
+  for (const store of [
+    `# Limits. redis://HOST for any number.\nstore: "${url}" # not redis://other\n`,
+    `store: ${url}\n`,
+    `store: { url: "${url}", max_memory: 1GiB }\n`,
+    `store:\n  url: ${url}\n  max_records: 5\n`,
+    `store: "\${SLUICE_STORE:-${url}}"\n`,
+  ])
+    assert.equal(asked(`version: 2\n${store}`), wanted, store)
+  assert.equal(asked(`store: "${variable('SLUICE_STORE')}"\n`, { SLUICE_STORE: url }), wanted)
+  assert.equal(asked('store: redis://other\n', { SLUICE_STORE: url }), wanted)
+})
 
 const promtool = findProgram(['promtool'])
 test('the rules of Prometheus: promtool takes them, and every alert comes where it has to, and not elsewhere', {
@@ -270,7 +298,7 @@ test('every alert has a runbook with three commands that name what there is', ()
     const commands = /^```text\n([\s\S]*?)\n```$/m.exec(section)![1]!.split('\n')
     assert.equal(commands.length, 3, alert)
     for (const command of commands) {
-      assert.match(command, /^(ask \/|logs \||npx sluice |redis-cli |systemctl |df |top |git )/, `${alert}: ${command}`)
+      assert.match(command, /^(ask \/|logs \||npx sluice |redis |systemctl |df |top |git )/, `${alert}: ${command}`)
       for (const [word] of command.matchAll(/\bsluice_\w+/g))
         assert.ok(
           metrics.some(
