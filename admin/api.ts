@@ -32,7 +32,7 @@ import { isMoney, isUsd, periodStart } from '../core/canon/limits.ts'
 import { formatUsd } from '../core/canon/money.ts'
 import { AccountFault, type Credit, type OrganizationWithKeys } from '../core/ports/accounts.ts'
 import { type LedgerRow, RECENT_ROWS, type Store } from '../core/ports/store.ts'
-import { faultByTag, TooManyGroups } from '../core/ports/usage-groups.ts'
+import { faultByTag, TooManyGroups, withOwners } from '../core/ports/usage-groups.ts'
 import { appendAll } from '../core/tools/append.ts'
 import { type Action, type Need, refusal } from './access.ts'
 import type { AccountReader, LimitUse, Maximum } from './accounts.ts'
@@ -426,7 +426,7 @@ async function usageOf(asked: Asked, org: string | undefined, standard: string):
   known(query, 'since', 'until', 'group_by', 'tag')
   const tag = query.get('tag') ?? undefined
   const ofTag = tag === undefined ? '' : ',tag'
-  const groups = (query.get('group_by') ?? standard + ofTag).split(',') as UsageGroup[]
+  const groups = withOwners((query.get('group_by') ?? standard + ofTag).split(',') as UsageGroup[], org)
   const other = groups.find(name => !USAGE_GROUPS.includes(name))
   if (other !== undefined)
     throw new Refused(

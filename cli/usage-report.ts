@@ -16,7 +16,7 @@ import {
   type UsageSum,
   type UsageTotals,
 } from '../core/ports/store.ts'
-import { faultByTag, GROUPS, type Group, type GroupedUse, sumBy } from '../core/ports/usage-groups.ts'
+import { faultByTag, GROUPS, type Group, type GroupedUse, sumBy, withOwners } from '../core/ports/usage-groups.ts'
 import { LEDGER_COLUMNS } from '../stores/columns.ts'
 import { RedisClient } from '../stores/redis/client.ts'
 import { drainOf } from '../stores/redis/drained.ts'
@@ -142,14 +142,12 @@ function parse(args: readonly string[], now: number): UsageRequest | 'help' {
   if (tag !== undefined && values['rows']) throw new UsageError('--tag is for sums; rows have all their tags')
   const standard = tag === undefined ? 'organization,model' : 'organization,tag'
   const named = (string('by') ?? string('group-by') ?? standard).split(',')
-  const groups = named.map(name => {
+  const asked = named.map(name => {
     if (!Object.hasOwn(GROUPS, name))
       throw new UsageError(`cannot group by ${name}; there are ${Object.keys(GROUPS).join(', ')}`)
     return name as Group
   })
-  // Ids of keys are of their organization: `init` and `org create` name each first key key_1.
-  if (string('org') === undefined && groups.includes('key') && !groups.includes('organization'))
-    groups.splice(groups.indexOf('key'), 0, 'organization')
+  const groups = withOwners(asked, string('org'))
   const fault = faultByTag(groups, tag)
   if (fault !== null) throw new UsageError(`${tag === undefined ? '--tag NAME' : '--group-by'}: ${fault}`)
   return {

@@ -45,6 +45,12 @@ export function faultByTag(groups: readonly string[], tag: string | undefined): 
   return untold === undefined ? null : `sums of a tag do not tell ${untold}; take it out`
 }
 
+/** Ids of keys are of their organization: where none is named, `key` means both. */
+export function withOwners<T extends string>(groups: readonly T[], org: string | undefined): (T | 'organization')[] {
+  if (org !== undefined || !groups.includes('key' as T) || groups.includes('organization' as T)) return [...groups]
+  return groups.flatMap(name => (name === 'key' ? ['organization' as const, name] : [name]))
+}
+
 const isoOf = ({ time }: UsageSum): string => new Date(time).toISOString()
 
 export interface GroupedUse {

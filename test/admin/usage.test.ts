@@ -127,11 +127,14 @@ test('for any grouping and range, usage by the admin API and by GET /v1/usage is
     const answer = await answerApi(sources, operator, request, path, query(groups.names))
     assert.equal(answer.status, 200, JSON.stringify(answer.body))
     const { usage } = answer.body as { usage: (Totals & Record<string, string>)[] }
-    const expected = summed(wanted(from, until ?? Math.ceil(NOW / HOUR) * HOUR), groups.names)
+    // Of several organizations, keys are told apart: their first keys have one id.
+    const names =
+      org === undefined && groups.names.includes('key') ? [...new Set(['organization', ...groups.names])] : groups.names
+    const expected = summed(wanted(from, until ?? Math.ceil(NOW / HOUR) * HOUR), names)
     assert.deepEqual(
       usage
         .map(({ requests, input, cost, ...sum }) => [
-          JSON.stringify(groups.names.map(name => sum[name])),
+          JSON.stringify(names.map(name => sum[name])),
           { requests, input, cost },
         ])
         .sort(([a], [b]) => (a! < b! ? -1 : 1)),
