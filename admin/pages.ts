@@ -50,6 +50,7 @@ const FILES = [
   'format.mjs',
   'history.mjs',
   'key-dialogs.mjs',
+  'login.mjs',
   'organization-dialogs.mjs',
   'period.mjs',
   'overview.mjs',

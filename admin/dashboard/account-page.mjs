@@ -3,12 +3,12 @@
  * organization that is shown stands in the address: `#/acme`.
  */
 import { AccountView } from './account-view.mjs'
-import { call, wordsOf } from './api.mjs'
+import { call } from './api.mjs'
 import { Dialog } from './dialog.mjs'
 import { attribute, h, Rows, text } from './dom.mjs'
-import { keepToken } from './feed.mjs'
 import { count, zoneButton } from './format.mjs'
 import { KeyDialogs } from './key-dialogs.mjs'
+import { Login } from './login.mjs'
 import { OrganizationDialogs } from './organization-dialogs.mjs'
 import { Period } from './period.mjs'
 import { themeButton } from './theme.mjs'
@@ -35,69 +35,27 @@ zoneButton(at('zone'))
 
 // ---- the token ------------------------------------------------------------------------------------------------------
 
-let caller = null
-
-let again
-
-/** Learns what the token may do, then shows the page. */
-async function enter() {
-  clearTimeout(again)
-  try {
-    caller = (await call('caller')).body
-  } catch (fault) {
-    failed(fault)
-    if (fault.status !== 401) again = setTimeout(enter, REFRESH_MS)
-    return
-  }
-  at('login').hidden = true
-  at('main').hidden = false
-  at('other-token').hidden = caller.by === ''
-  at('make-organization').hidden = caller.role !== 'operate'
-  const may =
-    caller.role === 'operate'
-      ? 'may change accounts'
-      : 'may read; accounts are changed with a token of the role operate'
-  text(at('caller'), caller.by === '' ? `no token: you ${may}` : `${caller.by} ${may}`)
-  search()
-  show()
-}
-
-function lock(words) {
-  caller = null
-  dialog.dismiss()
-  at('main').hidden = true
-  at('login').hidden = false
-  text(at('login-fault'), words)
-  at('token').focus()
-}
-
-let tried = false
-at('login').addEventListener('submit', event => {
-  event.preventDefault()
-  tried = true
-  keepToken(at('token').value)
-  at('token').value = ''
-  enter()
+const login = new Login({
+  may: ({ role }) =>
+    role === 'operate' ? 'may change accounts' : 'may read; accounts are changed with a token of the role operate',
+  opened() {
+    at('make-organization').hidden = !mayChange()
+    search()
+    show()
+  },
+  locked: () => dialog.dismiss(),
+  say(words) {
+    passing = true
+    say(words, 'bad')
+  },
 })
-at('other-token').addEventListener('click', () => {
-  tried = false
-  lock('')
-})
+const mayChange = () => login.caller?.role === 'operate'
 
 /** Whether the notice is about a failure that ends with the next success. */
 let passing = false
 
-/** Says what failed and what to do; an invalid token locks the page. */
 function failed(fault) {
-  if (fault.status === undefined) throw fault
-  if (fault.status === 401) {
-    // Several requests at once may find it.
-    if (caller || at('login').hidden || tried) lock(caller || tried ? wordsOf(fault) : '')
-    return
-  }
-  passing = true
-  if (at('main').hidden) text(at('login').hidden ? at('caller') : at('login-fault'), wordsOf(fault))
-  else say(wordsOf(fault), 'bad')
+  login.failed(fault)
 }
 
 function say(words, kind = null) {
@@ -266,14 +224,14 @@ async function show() {
     ])
     const credits = body.balance === null ? [] : await part(`${here}/credits?limit=5`, 'credits')
     // The dialog goes by what it was opened on.
-    if (chosen() !== id || dialog.isOpen || !caller || period.query(Date.now()) !== range) return true
+    if (chosen() !== id || dialog.isOpen || !login.caller || period.query(Date.now()) !== range) return true
     shown = { ...body, etag, credits, usage, days, exchanges, changes }
-    view.show(shown, caller.role === 'operate')
+    view.show(shown, mayChange())
     if (passing) say('')
     passing = false
     return true
   } catch (fault) {
-    if (chosen() === id && caller) failed(fault)
+    if (chosen() === id && login.caller) failed(fault)
     return false
   }
 }
@@ -311,7 +269,7 @@ function toFind() {
 }
 
 async function refresh() {
-  if (caller && !document.hidden && !dialog.isOpen && chosen() !== '') await show()
+  if (login.caller && !document.hidden && !dialog.isOpen && chosen() !== '') await show()
 }
 setInterval(refresh, REFRESH_MS)
-enter()
+login.enter()
