@@ -31,11 +31,12 @@ const TYPES: Record<string, string> = {
 
 const FILES = [
   'index.html',
+  'accounts.html',
+  'usage.html',
   'tokens.css',
   'style.css',
   'icon.svg',
   'app.mjs',
-  'accounts.html',
   'account-page.mjs',
   'account-view.mjs',
   'accounts.mjs',
@@ -43,6 +44,7 @@ const FILES = [
   'backends.mjs',
   'chains.mjs',
   'charts.mjs',
+  'csv.mjs',
   'dialog.mjs',
   'dom.mjs',
   'exchanges.mjs',
@@ -52,11 +54,18 @@ const FILES = [
   'key-dialogs.mjs',
   'login.mjs',
   'organization-dialogs.mjs',
-  'period.mjs',
+  'outcomes.mjs',
   'overview.mjs',
+  'past-requests.mjs',
+  'period.mjs',
+  'request-view.mjs',
   'state.mjs',
   'theme.mjs',
   'timeline.mjs',
+  'usage-chart.mjs',
+  'usage-page.mjs',
+  'usage-state.mjs',
+  'usage-sums.mjs',
 ]
 
 /** The files by request path: `/` and `/dashboard/…`. */

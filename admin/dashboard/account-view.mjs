@@ -2,8 +2,9 @@
 import { limitList, maximaLine } from './accounts.mjs'
 import { attribute, h, Rows, table, text } from './dom.mjs'
 import { count, moment, ms, usd } from './format.mjs'
+import { outcomeBadge } from './outcomes.mjs'
+import { hashOf, stateOf } from './usage-state.mjs'
 
-const OUTCOMES = { completed: 'good', incomplete: 'good', replayed: 'good', refused: 'warn', client_gone: 'idle' }
 const STATUSES = { active: 'good', staged: 'warn', disabled: 'bad' }
 
 export class AccountView {
@@ -89,6 +90,8 @@ export class AccountView {
       usageRow,
     )
     const days = list('Table of days', [['day (UTC)', ''], ...FIGURES], sum => sum.day, dayRow)
+    const longer = h('a', {}, 'Longer times')
+    const older = h('a', {}, 'Older ones')
     const which = h('select', { id: 'which-key', 'aria-label': 'Exchanges of which key' })
     which.addEventListener('change', () => drawExchanges())
     const exchanges = list(
@@ -121,10 +124,12 @@ export class AccountView {
     )
     const drawExchanges = () => {
       const all = now.exchanges
-      exchanges.update(all?.filter(({ key }) => which.value === '' || key === which.value))
+      const chosen = all?.filter(({ key }) => which.value === '' || key === which.value)
+      exchanges.update(chosen?.map(one => ({ ...one, organization: now.id })))
     }
     const update = (account, mayChange) => {
       now = account
+      for (const link of [longer, older]) attribute(link, 'href', usageOf({ organization: account.id }))
       fit(badges, badgesOf(account))
       fit(notes, notesOf(account))
       fit(spend, spendOf(account))
@@ -158,8 +163,8 @@ export class AccountView {
       part('Spend', [], h('div', { class: 'card pad' }, spend), credits.node),
       part('Limits', [], h('div', { class: 'card pad' }, limits.node, maxima.node, noLimits)),
       part('Keys', [make], h('div', { class: 'card pad' }, keys, noKeys)),
-      part('Used', this.#period.tools, this.#period.note, used.node, days.node),
-      part('Last exchanges', [which], exchanges.node),
+      part('Used', [longer, ...this.#period.tools], this.#period.note, used.node, days.node),
+      part('Last exchanges', [older, which], exchanges.node),
       part('Last changes', [], changes.node),
     )
     return { node, update }
@@ -370,17 +375,20 @@ const usageRow = () =>
   ])
 
 const exchangeRow = () =>
-  plainRow(({ time, outcome, key, model, provider, input, output, cost, duration_ms, request_id }) => [
+  plainRow(({ time, outcome, key, model, provider, input, output, cost, duration_ms, request_id, organization }) => [
     td(moment(time)),
-    td(badge(outcome.replace('_', ' '), OUTCOMES[outcome] ?? 'bad')),
+    td(outcomeBadge(outcome)),
     td(h('code', {}, key)),
     h('td', { class: 'wide' }, model || '–', provider ? h('small', { class: 'line' }, provider) : null),
     td(count(input), 'n wide'),
     td(count(output), 'n wide'),
     td(usd(cost), 'n'),
     td(ms(duration_ms), 'n wide'),
-    td(h('code', {}, request_id), 'wide'),
+    td(h('a', { href: usageOf({ organization, request: request_id }) }, h('code', {}, request_id)), 'wide'),
   ])
+
+/** Where the usage page shows an organization, or one of its requests. */
+const usageOf = state => `/dashboard/usage.html${hashOf(stateOf(new URLSearchParams(state).toString()))}`
 
 const changeRow = () =>
   plainRow(({ time, operation, key, by, actor, address }) => [

@@ -107,3 +107,13 @@ export function copyButton(value, select = () => {}) {
   }
   return h('span', { class: 'copy' }, copied, h('button', { type: 'button', onclick: copy }, 'Copy'))
 }
+
+/** By when a browser has taken a file. */
+const TAKEN_MS = 60_000
+/** Gives a text to the browser as a file to be kept. */
+export function download(name, content) {
+  const url = URL.createObjectURL(new Blob([content], { type: 'text/csv' }))
+  h('a', { href: url, download: name }).click()
+  // Some browsers begin to read it later.
+  setTimeout(() => URL.revokeObjectURL(url), TAKEN_MS)
+}

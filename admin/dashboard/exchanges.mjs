@@ -5,12 +5,12 @@
 import { attribute, h, Rows, table, text } from './dom.mjs'
 import { ask } from './feed.mjs'
 import { clock, count, ms, usd } from './format.mjs'
+import { kindOf } from './outcomes.mjs'
 import { panel } from './timeline.mjs'
 
 const KEPT = 100
 const REQUEST_ID = /^req_[0-9A-Za-z]{24}$/
 const WRONG = new Set(['refused', 'upstream_error', 'gateway_error'])
-const KINDS = { completed: 'good', incomplete: 'good', replayed: 'good', refused: 'warn', client_gone: 'idle' }
 
 export class Exchanges {
   #all = []
@@ -201,13 +201,7 @@ export class Exchanges {
       'tr',
       { class: exchange.timeline ? 'timed' : null, onclick: event => event.target.closest('button') || button.click() },
       h('td', {}, button),
-      h(
-        'td',
-        {},
-        h('span', { class: `badge ${KINDS[outcome] ?? 'bad'}` }, status === 0 ? '—' : String(status)),
-        ' ',
-        words,
-      ),
+      h('td', {}, h('span', { class: `badge ${kindOf(outcome)}` }, status === 0 ? '—' : String(status)), ' ', words),
       h('td', { class: 'wide' }, h('code', {}, exchange.route || 'no route')),
       h(
         'td',

@@ -18,8 +18,12 @@ const PHASES = {
 }
 const KINDS = { beforeBody: 'down', body: 'wait', upstream: 'wait', reply: 'wait', onRequest: 'down', forward: 'down' }
 
-/** What is known about an exchange, its cause first. @param file of the configuration that serves */
-export function panel(exchange, file) {
+/**
+ * What is known about an exchange, its cause first.
+ * @param file of the configuration that serves; '' where it is not known
+ * @param more stands below
+ */
+export function panel(exchange, file, ...more) {
   const command = `npx sluice trace ${exchange.id}${file && ` --config ${quoted(file)}`}`
   const facts = [
     [
@@ -54,13 +58,13 @@ export function panel(exchange, file) {
   return h(
     'article',
     { class: 'timeline', 'aria-label': `What became of ${exchange.id}` },
-    h('dl', {}, ...facts.flatMap(([name, value]) => [h('dt', {}, name), h('dd', {}, value)])),
+    h('div', {}, h('dl', {}, ...facts.flatMap(([name, value]) => [h('dt', {}, name), h('dd', {}, value)])), ...more),
     exchange.timeline
       ? waterfall(exchange)
       : h(
           'p',
           { class: 'muted' },
-          'Its plugins were not timed: on a busy gateway one exchange in sixteen is. The filter “timed” finds those.',
+          'Its plugins were not timed: on a busy gateway one exchange in sixteen is. On the live page the filter “timed” finds those.',
         ),
   )
 }
