@@ -73,13 +73,22 @@ export class PastRequests {
   }
 
   #row(row) {
-    const open = h('button', { type: 'button', class: 'open', 'aria-expanded': 'false' }, moment(row.time))
+    // A line may break between them, and nowhere else.
+    const [day, clock] = moment(row.time)
+      .split(' ')
+      .map(part => h('span', { class: 'value' }, part))
+    const open = h('button', { type: 'button', class: 'open', 'aria-expanded': 'false' }, day, ' ', clock)
     const node = h(
       'tr',
       // The button's click comes here, too.
       { onclick: () => this.#choose(row) },
       h('td', {}, open),
-      h('td', {}, outcomeBadge(row.outcome), row.code ? h('small', { class: 'line' }, row.code) : null),
+      h(
+        'td',
+        {},
+        outcomeBadge(row.outcome),
+        row.code ? h('small', { class: 'line' }, row.code.replaceAll('_', ' ')) : null,
+      ),
       h('td', { class: 'wide' }, h('code', {}, row.key_id)),
       h('td', {}, row.model || '–', row.provider ? h('small', { class: 'line' }, row.provider) : null),
       h('td', { class: 'n wide' }, count(row.input)),

@@ -30,13 +30,18 @@ export async function remembered(id) {
 }
 
 /**
- * The row of a request, wherever it is: of the organization that is known, or of those that were served in its hour.
+ * The row of a request, wherever it is.
+ * @param organization whose it is; '' where that is not known: then it is looked for among those that were served in its
+ * hour
+ * @param guess the one that is looked at first; '' for none
  * @returns { row, words }: `words` say why there is none
  * @throws Fault
  */
-export async function rowOf(id, organization) {
+export async function rowOf(id, organization, guess) {
   const at = timeOf(id)
-  if (organization) return { row: await rowAmong(id, at, organization), words: NO_ROW }
+  const first = organization || guess
+  const guessed = first && (await rowAmong(id, at, first))
+  if (guessed || organization) return { row: guessed, words: NO_ROW }
   const hours = new URLSearchParams({
     since: iso(Math.floor((at - APART_MS) / HOUR_MS) * HOUR_MS),
     until: iso(Math.ceil((at + APART_MS) / HOUR_MS) * HOUR_MS),
@@ -45,11 +50,8 @@ export async function rowOf(id, organization) {
   const { usage } = (await call(`usage?${hours}`)).body
   const served = usage.sort((a, b) => b.requests - a.requests)
   for (const { organization: one } of served.slice(0, MOST_ORGANIZATIONS)) {
-    const row = await rowAmong(id, at, one).catch(fault => {
-      // The organization is gone, and its rows cannot be asked for.
-      if (fault.status !== 404) throw fault
-      return null
-    })
+    if (one === guess) continue
+    const row = await rowAmong(id, at, one)
     if (row) return { row, words: '' }
   }
   return { row: null, words: served.length > MOST_ORGANIZATIONS ? manyServed(served.length) : NO_ROW }
@@ -62,12 +64,19 @@ const manyServed = many =>
 
 const iso = time => new Date(time).toISOString()
 
+/** Null also where the organization is gone, so that nobody can ask for its rows. */
 async function rowAmong(id, at, organization) {
   const query = { since: iso(at - APART_MS), until: iso(at + APART_MS), limit: PAGE }
   let after
   for (let page = 0; page < MOST_PAGES; page++) {
     const asked = new URLSearchParams({ ...query, ...(after && { after }) })
-    const { rows, next } = (await call(`organizations/${encodeURIComponent(organization)}/rows?${asked}`)).body
+    const { rows, next } = await call(`organizations/${encodeURIComponent(organization)}/rows?${asked}`).then(
+      ({ body }) => body,
+      fault => {
+        if (fault.status !== 404) throw fault
+        return { rows: [], next: null }
+      },
+    )
     const row = rows.find(({ request_id }) => request_id === id)
     if (row) return row
     if (next === null) return null

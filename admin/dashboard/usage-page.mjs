@@ -2,7 +2,7 @@
  * The usage page: what the whole service or one organization used in a time, the requests of an organization, and any
  * one request by its id. What is shown stands in the address (usage-state.mjs).
  */
-import { call } from './api.mjs'
+import { call, isOpen } from './api.mjs'
 import { csv } from './csv.mjs'
 import { download, h, table, text } from './dom.mjs'
 import { count, moment, percent, usd, zone, zoneButton } from './format.mjs'
@@ -28,6 +28,7 @@ import {
 import { linesOf, marginOf, partsOf, readUsage, sorted, timesOf } from './usage-sums.mjs'
 
 const FIND_DELAY_MS = 250
+const RETRY_MS = 5000
 /** Rows of the table of sums; a file has all. */
 const MOST_SUMS = 100
 const PAGE = 50
@@ -44,7 +45,10 @@ zoneButton(at('zone'))
 const login = new Login({
   may: () => 'may read',
   opened: () => show(),
-  locked: () => shown++,
+  locked() {
+    shown++
+    found = ''
+  },
   say: words => say(words, 'bad'),
 })
 
@@ -159,7 +163,10 @@ function fill() {
 let shown = 0
 let read = null
 
+let again
+
 async function show() {
+  clearTimeout(again)
   state = stateOf(location.hash)
   // An address of somebody else's making may have had what does not belong there.
   if (location.hash !== '' && location.hash !== hashOf(state)) history.replaceState(null, '', hashOf(state))
@@ -167,14 +174,20 @@ async function show() {
   if (!login.caller) return
   const run = ++shown
   const now = () => run === shown && login.caller !== null
-  say('')
-  await Promise.all([showUsage(now), showPast(now), showRequest(now)])
+  const ends = await Promise.all([showUsage(now), showPast(now), showRequest(now)])
+  if (!now()) return
+  if (ends.every(end => end === undefined)) say('')
+  if (ends.includes('again')) again = setTimeout(show, RETRY_MS)
 }
 
-/** Says what failed: what the token may not read, beside what it may; an invalid token locks the page. */
+/**
+ * Says what failed: what the token may not read, beside what it may; an invalid token locks the page.
+ * @returns `again` where it may go well the next time, `said` where the notice tells it
+ */
 function failed(fault, note) {
-  if (fault.status !== 403) return login.failed(fault)
-  text(note, `This token may not read it: ${fault.message}.`)
+  if (fault.status === 403) return void text(note, `This token may not read it: ${fault.message}.`)
+  login.failed(fault)
+  return isOpen(fault) ? 'again' : 'said'
 }
 
 async function showUsage(now) {
@@ -184,16 +197,17 @@ async function showUsage(now) {
     if (!now()) return
     read = found
     drawUsage()
+    at('usage-csv').disabled = false
   } catch (fault) {
     if (!now()) return
     read = null
+    at('usage-csv').disabled = true
     at('totals').replaceChildren()
     at('chart').replaceChildren()
     at('sums').replaceChildren()
     text(at('usage-note'), 'Not known now.')
-    failed(fault, at('usage-note'))
+    return failed(fault, at('usage-note'))
   }
-  at('usage-csv').disabled = read === null
 }
 
 const AMOUNTS = { cost: usd, requests: count, tokens: count }
@@ -307,7 +321,7 @@ async function showPast(now) {
   at('past-more').hidden = true
   at('past-csv').hidden = true
   if (organization === '') return text(at('past-note'), 'Name an organization above: requests are listed by it.')
-  await readRows(now)
+  return readRows(now)
 }
 
 /** Reads until there are as many rows more as a page has, or none. */
@@ -333,14 +347,14 @@ async function readRows(now) {
     }
     past.show(rows)
     text(at('past-note'), pastWords())
+    at('past-more').hidden = next === null
+    at('past-csv').hidden = rows.length === 0
   } catch (fault) {
     if (!now()) return
     text(at('past-note'), 'Not known now.')
-    // What is wrong with the organization is told by its use.
-    if (fault.status !== 404) failed(fault, at('past-note'))
+    // That there is no such organization is told of its use.
+    return fault.status === 404 ? undefined : failed(fault, at('past-note'))
   }
-  at('past-more').hidden = next === null
-  at('past-csv').hidden = rows.length === 0
 }
 
 function pastWords() {
@@ -377,10 +391,7 @@ async function showRequest(now) {
   text(at('found'), 'Looking …')
   try {
     const { traced, words } = await remembered(id)
-    const ledger = await rowOf(id, traced?.organization || state.organization).catch(fault => {
-      if (![0, 403, 404].includes(fault.status)) throw fault
-      return { row: null, words: fault.status === 403 ? `This token may not read its row: ${fault.message}.` : '' }
-    })
+    const ledger = await rowFor(id, traced)
     if (!now()) return
     const { row } = ledger
     found = traced || row ? id : ''
@@ -392,13 +403,28 @@ async function showRequest(now) {
   } catch (fault) {
     if (!now()) return
     text(at('found'), '')
-    failed(fault, at('found'))
+    return failed(fault, at('found'))
+  }
+}
+
+/** Its row; what keeps the token from that is told beside what else is known. */
+async function rowFor(id, traced) {
+  // Whoever has no account was not admitted.
+  if (traced && !traced.organization) return { row: null, words: '' }
+  try {
+    return await rowOf(id, traced?.organization ?? '', state.organization)
+  } catch (fault) {
+    if (![0, 403, 404].includes(fault.status)) throw fault
+    return { row: null, words: fault.status === 403 ? `This token may not read its row: ${fault.message}.` : '' }
   }
 }
 
 // ---- the page -------------------------------------------------------------------------------------------------------
 
-addEventListener('hashchange', show)
+addEventListener('hashchange', () => {
+  say('')
+  show()
+})
 document.querySelector('.skip').addEventListener('click', event => {
   // The address says what is shown.
   event.preventDefault()
