@@ -3,7 +3,7 @@ import { limitList, maximaLine } from './accounts.mjs'
 import { attribute, h, Rows, table, text } from './dom.mjs'
 import { count, moment, ms, usd } from './format.mjs'
 import { outcomeBadge } from './outcomes.mjs'
-import { hashOf, stateOf } from './usage-state.mjs'
+import { usageOf } from './usage-state.mjs'
 
 const STATUSES = { active: 'good', staged: 'warn', disabled: 'bad' }
 
@@ -386,9 +386,6 @@ const exchangeRow = () =>
     td(ms(duration_ms), 'n wide'),
     td(h('a', { href: usageOf({ organization, request: request_id }) }, h('code', {}, request_id)), 'wide'),
   ])
-
-/** Where the usage page shows an organization, or one of its requests. */
-const usageOf = state => `/dashboard/usage.html${hashOf(stateOf(new URLSearchParams(state).toString()))}`
 
 const changeRow = () =>
   plainRow(({ time, operation, key, by, actor, address }) => [

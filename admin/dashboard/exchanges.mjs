@@ -7,6 +7,7 @@ import { ask } from './feed.mjs'
 import { clock, count, ms, usd } from './format.mjs'
 import { kindOf } from './outcomes.mjs'
 import { panel } from './timeline.mjs'
+import { usageOf } from './usage-state.mjs'
 
 const KEPT = 100
 const REQUEST_ID = /^req_[0-9A-Za-z]{24}$/
@@ -152,12 +153,7 @@ export class Exchanges {
     const found = this.#known(id) ?? (await this.#look(id))
     this.#chosen = null
     this.draw(true)
-    text(
-      this.#note,
-      found
-        ? ''
-        : `The gateway has ${id} in memory no more. In a shell, npx sluice trace ${id} asks the ledger and the log.`,
-    )
+    this.#note.replaceChildren(...(found ? [] : forgotten(id)))
     if (found) this.#choose(found)
     this.#filter.scrollIntoView({ block: 'nearest' })
     this.#body.querySelector('.open')?.focus()
@@ -258,6 +254,16 @@ export class Exchanges {
       this.#choose(this.#chosen)
     }
   }
+}
+
+/** What is said of a request that the memory does not have, and where else to look. */
+function forgotten(id) {
+  const page = h('a', { href: usageOf({ request: id }) }, 'The usage page')
+  return [
+    `The gateway has ${id} in memory no more. `,
+    page,
+    ` asks the ledger, and npx sluice trace ${id} the log, too.`,
+  ]
 }
 
 /** The place of the oldest row of whoever has most of them, as the gateway keeps them (admin/recent.ts). */

@@ -130,7 +130,7 @@ function bill(row, traced) {
   return h(
     'section',
     { 'aria-label': `Row of ${row.request_id}` },
-    h('h4', {}, 'By the ledger'),
+    h('h3', {}, 'By the ledger'),
     h('dl', {}, ...facts.flatMap(([name, value]) => [h('dt', {}, name), h('dd', {}, value)])),
   )
 }

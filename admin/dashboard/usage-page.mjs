@@ -25,7 +25,7 @@ import {
   stateOf,
   timeOf,
 } from './usage-state.mjs'
-import { linesOf, marginOf, partsOf, readUsage, sorted, timesOf } from './usage-sums.mjs'
+import { linesOf, partsOf, readUsage, sorted, timesOf } from './usage-sums.mjs'
 
 const FIND_DELAY_MS = 250
 const RETRY_MS = 5000
@@ -248,19 +248,24 @@ function notesOf(rows) {
 function tilesOf(total) {
   const tile = (name, value, note = '') =>
     h('div', {}, h('dt', {}, name), h('dd', {}, h('b', {}, value), h('small', { class: 'line' }, note)))
-  const [cached, margin] = [total.input === 0 ? 0 : total.cached / total.input, marginOf(total)]
-  const known = margin === null ? `known of ${count(total.costed)} requests` : `a margin of ${signed(margin)}`
+  const cached = total.input === 0 ? 0 : total.cached / total.input
+  const known = total.costed < total.requests ? `, known of ${count(total.costed)} requests` : ''
   return [
     tile('Cost', usd(total.cost), 'what was billed'),
     tile('Requests', count(total.requests), 'that were admitted'),
     tile('Input tokens', count(total.input), `${percent(cached)} of them cached`),
     tile('Output tokens', count(total.output)),
-    tile('Providers charge', chargedWords(total), known),
+    tile('Providers charge', chargedWords(total), `margin ${marginWords(total)}${known}`),
   ]
 }
 
-/** The provider's side is known where the configuration has its cost. */
-const chargedWords = ({ costed, charged }) => (costed === 0 ? '–' : usd(charged))
+/**
+ * The provider's side is known where the configuration has its cost, and where the provider answered. What is not known
+ * can only add to what is charged, and take from the margin.
+ */
+const chargedWords = sum => (sum.costed === 0 ? '–' : `${isPart(sum) ? '≥ ' : ''}${usd(sum.charged)}`)
+const marginWords = sum => (sum.costed === 0 ? '–' : `${isPart(sum) ? '≤ ' : ''}${signed(sum.cost - sum.charged)}`)
+const isPart = ({ costed, requests }) => costed < requests
 const signed = nano => (nano < 0 ? `-${usd(-nano)}` : usd(nano))
 
 function tableOf(rows, total) {
@@ -284,8 +289,8 @@ function tableOf(rows, total) {
         h('td', { class: i === 0 ? 'n' : 'n wide' }, count(sum[name])),
       ),
       h('td', { class: 'n' }, usd(sum.cost)),
-      h('td', { class: 'n wide' }, chargedWords(sum), sum.costed > 0 && sum.costed < sum.requests ? ' in part' : null),
-      h('td', { class: 'n wide' }, marginOf(sum) === null ? '–' : signed(marginOf(sum))),
+      h('td', { class: 'n wide' }, chargedWords(sum)),
+      h('td', { class: 'n wide' }, marginWords(sum)),
     )
   body.append(...rows.slice(0, MOST_SUMS).map(sum => row(sum, headOf(sum.name))), row(total, h('strong', {}, 'All')))
   return node

@@ -93,6 +93,9 @@ export function hashOf(state) {
   return `#${new URLSearchParams(parts.map(name => [name, state[name]]))}`
 }
 
+/** Where the usage page shows an organization, a request, or both. */
+export const usageOf = parts => `/dashboard/usage.html${hashOf(stateOf(new URLSearchParams(parts).toString()))}`
+
 /** A UTC day, such as 2026-11-01. */
 export const dayOf = time => new Date(time).toISOString().slice(0, 10)
 

@@ -34,10 +34,9 @@ before(async () => {
   if (skip) return
   g = await startGateway({
     yaml: sim =>
-      defaultYaml(sim, { organization: LIMITS }).replace(
-        'admin: 127.0.0.1:0',
-        `admin: { listen: 127.0.0.1:0, ${TOKENS} }`,
-      ),
+      defaultYaml(sim, { organization: LIMITS })
+        .replaceAll(/model: (sim-\w+) \}/g, 'model: $1, cost: { input: 0.60, output: 5.00 } }')
+        .replace('admin: 127.0.0.1:0', `admin: { listen: 127.0.0.1:0, ${TOKENS} }`),
   })
   browser = await launch()
   for (const id of CUSTOMERS.slice(2)) await api('organizations', { id, plan: id === 'shop' ? 'tier1' : 'tier2' })
@@ -127,7 +126,8 @@ test('thirty days of the whole service: bars where there was use, the five large
   )
   assert.equal(await sums(page).count(), CUSTOMERS.length + 1)
   const requests = usage.reduce((all: number, sum: any) => all + sum.requests, 0)
-  assert.match(await cells(page, CUSTOMERS.length), new RegExp(`^All\\|${requests}\\|`))
+  assert.match(await cells(page, CUSTOMERS.length), new RegExp(`^All\\|${requests}\\|.*\\|≥ \\$\\d+\\|≤ \\$\\d+$`))
+  assert.match(await cells(page, 1), /^other\|.*\|\$[\d.]+\|\$[\d.]+$/, 'of whom the provider answered all')
   const costs = (await sums(page).locator('td:nth-child(6)').allTextContents()).slice(0, -1)
   const amounts = costs.map(text => Number(text.replace(/[$,]/g, '')))
   assert.deepEqual(
@@ -320,6 +320,10 @@ test('one request is found by its id, whoever it is of: in memory, in the ledger
     .locator('#found', { hasText: `Nothing is known of ${nobody}. It was made at ${dayOf(now).slice(0, 4)}` })
     .waitFor()
   await box.locator('code', { hasText: `npx sluice trace ${nobody}` }).waitFor()
+  // The live page, which knows what is in memory alone, leads here.
+  await page.goto(`${g.gateway.adminAddress}/#/${id}`)
+  await page.locator('#exchanges-note a', { hasText: 'The usage page' }).click()
+  await box.locator('dd', { hasText: 'farm / key_9' }).waitFor()
   assert.deepEqual(complaints, [])
   await close()
 })
