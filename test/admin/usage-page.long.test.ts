@@ -48,6 +48,9 @@ before(async () => {
           ...{ organization, key_id: i === 0 ? '=cmd()' : 'key_1', model: MODELS[(back + i) % MODELS.length]! },
           cost: Math.round(4e8 * (CUSTOMERS.length - i) * (1.5 + Math.sin(back / 9 + i))),
         })
+  // What its provider charges for it is not known.
+  const unknown = { outcome: 'upstream_error', code: 'upstream_timeout', provider_cost: undefined }
+  await book(now - 2 * DAY, { organization: 'acme', key_id: 'key_test', cost: 0 }, unknown)
   for (let i = 0; i < 70; i++) await request(g, i)
   await g.ledger()
 })
