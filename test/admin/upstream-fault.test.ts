@@ -101,7 +101,7 @@ async function refused(settings: Omit<LogSettings, 'level'>, use: (g: TestGatewa
         .trimEnd()
         .split('\n')
         .map(line => JSON.parse(line)),
-      records: JSON.parse(fed.slice('data: '.length)).recent,
+      records: JSON.parse(fed.slice('data: '.length, fed.indexOf('\n\n'))).recent,
     }
   } finally {
     await g.close()
