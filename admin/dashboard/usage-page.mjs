@@ -44,7 +44,7 @@ zoneButton(at('zone'))
 
 const login = new Login({
   may: () => 'may read',
-  opened: () => show(),
+  opened: () => show(true),
   locked() {
     shown++
     found = ''
@@ -65,7 +65,7 @@ let state = stateOf(location.hash)
 function go(change) {
   const hash = hashOf({ ...state, ...change })
   // The same again is read again.
-  if (hash === hashOf(stateOf(location.hash))) show()
+  if (hash === hashOf(stateOf(location.hash))) show(true)
   else location.hash = hash
 }
 
@@ -165,7 +165,8 @@ let read = null
 
 let again
 
-async function show() {
+/** @param fresh reads also what is there already */
+async function show(fresh) {
   clearTimeout(again)
   state = stateOf(location.hash)
   // An address of somebody else's making may have had what does not belong there.
@@ -174,10 +175,10 @@ async function show() {
   if (!login.caller) return
   const run = ++shown
   const now = () => run === shown && login.caller !== null
-  const ends = await Promise.all([showUsage(now), showPast(now), showRequest(now)])
+  const ends = await Promise.all([showUsage(now, fresh), showPast(now, fresh), showRequest(now)])
   if (!now()) return
   if (ends.every(end => end === undefined)) say('')
-  if (ends.includes('again')) again = setTimeout(show, RETRY_MS)
+  if (ends.includes('again')) again = setTimeout(() => show(true), RETRY_MS)
 }
 
 /**
@@ -190,12 +191,19 @@ function failed(fault, note) {
   return isOpen(fault) ? 'again' : 'said'
 }
 
-async function showUsage(now) {
+/** What sums are of, and what rows are of: what is drawn of them may change without their being read again. */
+const usageOf = ({ range, from, to, by, organization }) => [range, from, to, by, organization].join('\n')
+const pastOf = ({ range, from, to, organization, key, code, outcome }) =>
+  [range, from, to, organization, key, code, outcome].join('\n')
+
+async function showUsage(now, fresh) {
+  const of = usageOf(state)
+  if (!fresh && read?.of === of) return drawUsage()
   text(at('usage-note'), 'Reading …')
   try {
     const found = await readUsage(async path => (await call(path)).body, state, Date.now())
     if (!now()) return
-    read = found
+    read = { ...found, of }
     drawUsage()
     at('usage-csv').disabled = false
   } catch (fault) {
@@ -316,8 +324,13 @@ function fileName(what) {
 
 let rows = []
 let next = null
+/** What the rows are of; null while they are not there. */
+let listed = null
 
-async function showPast(now) {
+async function showPast(now, fresh) {
+  const of = pastOf(state)
+  if (!fresh && listed === of) return
+  listed = null
   rows = []
   next = null
   const { organization } = state
@@ -326,7 +339,9 @@ async function showPast(now) {
   at('past-more').hidden = true
   at('past-csv').hidden = true
   if (organization === '') return text(at('past-note'), 'Name an organization above: requests are listed by it.')
-  return readRows(now)
+  const end = await readRows(now)
+  if (now() && end === undefined) listed = of
+  return end
 }
 
 /** Reads until there are as many rows more as a page has, or none. */
@@ -428,7 +443,7 @@ async function rowFor(id, traced) {
 
 addEventListener('hashchange', () => {
   say('')
-  show()
+  show(false)
 })
 document.querySelector('.skip').addEventListener('click', event => {
   // The address says what is shown.

@@ -245,6 +245,10 @@ test('requests of an organization: a page at a time, by key, outcome and code; o
   )
   const ids = await rows(page).locator('td:last-child code').allTextContents()
   assert.deepEqual(ids, [...new Set(ids)])
+  // What is drawn above changes, and the rows stay.
+  await page.locator('#measures span', { hasText: 'Tokens' }).click()
+  await page.locator('#chart svg[aria-label^="Tokens by day"]').waitFor()
+  assert.equal(await rows(page).count(), ledger.length)
   // Failures alone, and what they were.
   await page.selectOption('#past-outcome', 'upstream_error')
   await page.locator('#past-asked button').click()
@@ -414,7 +418,7 @@ test('without any token it reads; a store that is out is asked again', { skip },
   store.usage = () => {
     throw new StoreUnavailable('the store is out')
   }
-  await page.locator('#measures span', { hasText: 'Tokens' }).click()
+  await page.getByRole('button', { name: 'Show' }).click()
   await page.locator('#notice', { hasText: 'The store does not answer' }).waitFor()
   store.usage = usage
   await page.locator('#notice', { hasText: /^$/ }).waitFor({ state: 'attached' })
