@@ -1,12 +1,13 @@
-/** A real Chromium (Debian's chromium package) for the dashboard's tests. */
+/** A real Chromium (Debian's package chromium-headless-shell, or another) for tests of pages. */
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
 import { findProgram, PACKAGES } from '../ensure-deps.ts'
 
-const program = findProgram(PACKAGES['chromium']!)
+const program = findProgram(PACKAGES['chromium-headless-shell']!)
 
 /** For `test(name, { skip }, …)`: why these tests can't run here, or false. */
-export const skip = program === undefined ? 'chromium is not installed: apt-get install -y chromium' : false
-if (skip) console.error(`! the dashboard’s tests are skipped: ${skip}`)
+export const skip =
+  program === undefined ? 'chromium is not installed: apt-get install -y chromium-headless-shell' : false
+if (skip) console.error(`! tests of pages are skipped: ${skip}`)
 
 export function launch(): Promise<Browser> {
   return chromium.launch({
