@@ -255,8 +255,7 @@ export function inWords(found: Found): string {
     duration === undefined ? undefined : `${ms(duration)}${first == null ? '' : `, first byte after ${ms(first)}`}`,
   )
   const known = code !== undefined && code !== '' && Object.hasOwn(NEXT_STEPS, code)
-  const unreachable = (memory?.failed ?? []).find(({ why }) => why?.startsWith('could not connect'))
-  row('next', unreachable ? reachable(unreachable.backend) : known ? nextStep(code as ErrorCode) : undefined)
+  row('next', ownStep(found, line) ?? (known ? nextStep(code as ErrorCode) : undefined))
   const parts = [columns(rows, 80, 0)]
   const timeline = memory?.timeline ?? detail?.timeline
   if (timeline) parts.push('', 'plugins', columns(timelineRows(timeline), 80))
@@ -295,8 +294,19 @@ function alike({ count, first, last }: Alike): string {
 /** The time of day in UTC, to a tenth of a second. */
 const clockOf = (time: number): string => `${new Date(time).toISOString().slice(11, 21)}Z`
 
-const reachable = (backend: string) =>
-  `Look at the \`base_url\`, the name and the certificate of provider ${backend.split('/')[0]}, and whether its server runs.`
+/** What whoever runs the gateway can do where the cause is theirs. */
+function ownStep({ memory }: Found, line: Record<string, any>): string | undefined {
+  const cause: string = memory?.cause || line['cause'] || ''
+  if (cause.startsWith('the store: '))
+    return 'Look at the store: /readyz says how it is now, and SluiceStoreDown in docs/runbooks.md what to do.'
+  const failed = memory?.failed ?? []
+  const providerOf = ({ backend }: { backend: string }) => backend.split('/')[0]
+  const unreachable = failed.find(({ why }) => why?.startsWith('could not connect'))
+  if (unreachable)
+    return `Look at the \`base_url\`, the name and the certificate of provider ${providerOf(unreachable)}, and whether its server runs.`
+  const unknown = failed.find(({ code }) => code === 'upstream_auth_error')
+  return unknown && `Correct the \`api_key\` or the \`auth\` of provider ${providerOf(unknown)}.`
+}
 
 /** What to do, without advice to run this very command. */
 function nextStep(code: ErrorCode): string | undefined {

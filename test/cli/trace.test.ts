@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { openLog } from '../../cli/log.ts'
+import { StoreSlow } from '../../core/canon/errors.ts'
 import { requestId, requestIdTime } from '../../core/tools/ids.ts'
 import { defaultYaml, sha256, startGateway } from '../e2e/harness.ts'
 import { eventually } from '../eventually.ts'
@@ -260,7 +261,8 @@ test('trace says why an attempt failed where the provider did not: no connection
   })
   const gone = await startFakeUpstream()
   await gone.close()
-  t.after(() => cut.close())
+  const locked = await startFakeUpstream(turn => turn.answer(401, { error: { type: 'invalid_request_error' } }))
+  t.after(() => Promise.all([cut.close(), locked.close()]))
   const dir = mkdtempSync(join(tmpdir(), 'sluice-trace-why-'))
   t.after(() => rmSync(dir, { recursive: true }))
   const file = join(dir, 'gateway.yaml')
@@ -270,8 +272,9 @@ test('trace says why an attempt failed where the provider did not: no connection
     yaml: url => {
       const yaml = defaultYaml(url, {
         providers: `  gone: { dialect: openai-chat, base_url: "${gone.url}" }
-  cut: { dialect: openai-chat, base_url: "${cut.url}" }`,
-        models: `  eb1-preview: ${model('gone')}\n  eb1-fast-preview: ${model('cut')}`,
+  cut: { dialect: openai-chat, base_url: "${cut.url}" }
+  locked: { dialect: openai-chat, base_url: "${locked.url}" }`,
+        models: `  eb1-preview: ${model('gone')}\n  eb1-fast-preview: ${model('cut')}\n  eb1-efficient-preview: ${model('locked')}`,
         plugins: { upstream: '{ attempts: 1 }' },
       })
       writeFileSync(file, yaml)
@@ -292,4 +295,11 @@ test('trace says why an attempt failed where the provider did not: no connection
   assert.match(refused, /next Look at the `base_url`, the name and the certificate of provider gone/)
   const broken = await traced('eb1-fast-preview', true)
   assert.match(broken, /it answered 200, and closed the connection before the end of its reply/)
+  assert.match(
+    await traced('eb1-efficient-preview', false),
+    /next Correct the `api_key` or the `auth` of provider locked\./,
+  )
+  g.gateway.store.limits.admit = () => Promise.reject(new StoreSlow('redis did not answer within 250 ms'))
+  const store = await traced('eb1-efficient-preview', false)
+  assert.match(store, /cause the store: redis did not answer within 250 ms .*next Look at the store: \/readyz says/)
 })
