@@ -5,7 +5,7 @@ import { parseArgs } from 'node:util'
 import type { TakenJson } from '../admin/recent.ts'
 import type { Alike, Traced } from '../admin/troubles.ts'
 import type { GatewayConfig } from '../config/types.ts'
-import type { ErrorCode } from '../core/canon/errors.ts'
+import { type ErrorCode, OF_STORE } from '../core/canon/errors.ts'
 import { type Dimension, isMoney } from '../core/canon/limits.ts'
 import { formatUsd } from '../core/canon/money.ts'
 import type { TimelineEntry } from '../core/engine/timeline.ts'
@@ -297,7 +297,7 @@ const clockOf = (time: number): string => `${new Date(time).toISOString().slice(
 /** What whoever runs the gateway can do where the cause is theirs. */
 function ownStep({ memory }: Found, line: Record<string, any>): string | undefined {
   const cause: string = memory?.cause || line['cause'] || ''
-  if (cause.startsWith('the store: '))
+  if (cause.startsWith(OF_STORE))
     return 'Look at the store: /readyz says how it is now, and SluiceStoreDown in docs/runbooks.md what to do.'
   const failed = memory?.failed ?? []
   const providerOf = ({ backend }: { backend: string }) => backend.split('/')[0]

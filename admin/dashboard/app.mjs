@@ -8,6 +8,7 @@ import { Exchanges } from './exchanges.mjs'
 import { follow, keepToken, past } from './feed.mjs'
 import { zoneButton } from './format.mjs'
 import { History } from './history.mjs'
+import { fillLogin } from './login.mjs'
 import { Overview } from './overview.mjs'
 import { State } from './state.mjs'
 import { themeButton } from './theme.mjs'
@@ -102,6 +103,7 @@ async function loadPast() {
   drawSoon()
 }
 
+fillLogin('This dashboard needs its token')
 follow({
   snapshot(snapshot) {
     latest = snapshot

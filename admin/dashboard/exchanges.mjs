@@ -7,10 +7,9 @@ import { ask } from './feed.mjs'
 import { clock, count, ms, usd } from './format.mjs'
 import { kindOf } from './outcomes.mjs'
 import { panel } from './timeline.mjs'
-import { usageOf } from './usage-state.mjs'
+import { isRequestId, usageOf } from './usage-state.mjs'
 
 const KEPT = 100
-const REQUEST_ID = /^req_[0-9A-Za-z]{24}$/
 const WRONG = new Set(['refused', 'upstream_error', 'gateway_error'])
 
 export class Exchanges {
@@ -60,7 +59,7 @@ export class Exchanges {
     )
     filter.addEventListener('input', () => {
       const id = filter.value.trim()
-      if (REQUEST_ID.test(id) && !this.#known(id)) void this.#look(id).then(() => this.draw(true))
+      if (isRequestId(id) && !this.#known(id)) void this.#look(id).then(() => this.draw(true))
       else this.draw(true)
     })
     wrongOnly.addEventListener('change', () => this.draw(true))

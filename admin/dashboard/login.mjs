@@ -1,15 +1,36 @@
 /**
  * The token of a page that shows nothing without one: asks for it, keeps it for the tab, learns what it may do, and locks
- * the page when it is valid no more. The page has the elements `login`, `token`, `login-fault`, `main`, `caller` and
- * `other-token`.
+ * the page when it is valid no more. The page has the elements `login`, `main`, `caller` and `other-token`.
  */
 import { call, wordsOf } from './api.mjs'
-import { text } from './dom.mjs'
+import { h, text } from './dom.mjs'
 import { keepToken } from './feed.mjs'
 
 const RETRY_MS = 5000
 
 const at = id => document.getElementById(id)
+
+/** Fills the form `login`, which asks for the token. */
+export function fillLogin(title) {
+  at('login').append(
+    h('h2', { id: 'login-title' }, title),
+    h(
+      'p',
+      {},
+      'It is the one of ',
+      h('code', {}, 'server: admin: token'),
+      ' in gateway.yaml, or a named one. It is kept for this tab only.',
+    ),
+    h('label', { for: 'token' }, 'Admin token'),
+    h(
+      'div',
+      { class: 'row' },
+      h('input', { id: 'token', type: 'password', autocomplete: 'current-password', required: true }),
+      h('button', { type: 'submit' }, 'Open'),
+    ),
+    h('p', { id: 'login-fault', class: 'bad', role: 'alert' }),
+  )
+}
 
 export class Login {
   /** What `GET /api/v1/caller` says; null while the page is locked. */
@@ -26,6 +47,7 @@ export class Login {
    */
   constructor(page) {
     this.#page = page
+    fillLogin('This page needs a token')
     at('login').addEventListener('submit', event => {
       event.preventDefault()
       this.#tried = true

@@ -124,26 +124,17 @@ function detailRow() {
   }
 }
 
-const FIELDS = [
-  'request_id',
-  'organization',
-  'key_id',
-  'surface',
-  'model',
-  'provider',
-  'provider_model',
-  'outcome',
-  'code',
+/** Members of a row in a file, behind its time. */
+const MEMBERS = [
+  ...['request_id', 'organization', 'key_id', 'surface', 'model', 'provider', 'provider_model', 'outcome', 'code'],
+  ...['input', 'cached', 'cache_write', 'output', 'reasoning', 'cost_usd', 'provider_cost_usd'],
+  ...['duration_ms', 'ttfb_ms'],
 ]
-const FIGURES = ['input', 'cached', 'cache_write', 'output', 'reasoning', 'cost_usd', 'provider_cost_usd']
 
 /** Heads and lines of a CSV file of rows. */
 export function linesOfRows(rows) {
   return [
-    ['time', ...FIELDS, ...FIGURES, 'duration_ms', 'ttfb_ms'],
-    rows.map(row => [
-      new Date(row.time).toISOString(),
-      ...[...FIELDS, ...FIGURES, 'duration_ms', 'ttfb_ms'].map(name => row[name] ?? ''),
-    ]),
+    ['time', ...MEMBERS],
+    rows.map(row => [new Date(row.time).toISOString(), ...MEMBERS.map(name => row[name] ?? '')]),
   ]
 }

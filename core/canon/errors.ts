@@ -354,6 +354,9 @@ export class StoreSlow extends StoreUnavailable {}
 /** The store will not serve this process until an operator has changed something: waiting does not help. */
 export class StoreRefused extends StoreUnavailable {}
 
+/** What operators are told begins so where the store is the cause. */
+export const OF_STORE = 'the store: '
+
 /** The error that a client sees for a thrown value. It never contains the text of that value. */
 export function asGatewayError(error: unknown): GatewayError {
   if (error instanceof GatewayError) return error
@@ -361,7 +364,7 @@ export function asGatewayError(error: unknown): GatewayError {
     return new GatewayError('provider_unavailable', {
       message: 'A platform dependency is not available. Retry shortly.',
       horizonMs: 5000,
-      forOperators: `the store: ${error.message}`,
+      forOperators: OF_STORE + error.message,
       cause: error,
     })
   }

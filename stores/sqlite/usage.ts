@@ -10,7 +10,7 @@ import type { DatabaseSync } from 'node:sqlite'
 import { setImmediate } from 'node:timers/promises'
 import { TOTALS, type UsageFilter, type UsageSum } from '../../core/ports/store.ts'
 import { type Group, TEXTS_OF } from '../../core/ports/usage-groups.ts'
-import { HOUR_MS, NOT_TOLD, TEXTS } from '../usage.ts'
+import { HOUR_MS, monthIndex, NOT_TOLD, TEXTS } from '../usage.ts'
 
 const DAY_MS = 24 * HOUR_MS
 
@@ -306,8 +306,7 @@ function joined(texts: readonly string[]): string {
 
 /** The first day, counted from 1970, of the month after that of a day. */
 function endOfMonth(day: number): number {
-  const date = new Date(day * DAY_MS)
-  return Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1) / DAY_MS
+  return Date.UTC(1970, monthIndex(day * DAY_MS) + 1) / DAY_MS
 }
 
 /** The hour, counted from 1970, before which everything is rolled up; 0 for a database that has no days yet. */
